@@ -1,7 +1,7 @@
 """Convert decoded values to an Arrow column of one kind, exactly or not at all.
 
-Values have the Python types of `json`, Avro and Protobuf: None, bool, int, float, str, bytes, list, dict, and pairs of
-a map. Rows keep their order. A value that does not fit is null in the column and has a reason in `faults`.
+Values have the Python types of `json`, Avro and Protobuf. Rows keep their order. A value that does not fit is null in
+the column and has a reason in `faults`.
 """
 
 import json
@@ -79,7 +79,7 @@ def _build(kind: Kind, values: Sequence[Any], rows: Sequence[int], faults: Fault
         try:
             return pa.array(values, kind.type)
         except (pa.ArrowException, ValueError, OverflowError):
-            pass  # one of them is out of range, which a later check finds
+            pass  # a later check finds one out of range
     converted = [_one(convert, kind, value, row, faults, path) for value, row in zip(values, rows, strict=True)]
     return pa.array(converted, kind.type)
 
@@ -111,7 +111,7 @@ def _at(path: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return the type and the first characters of a value, for a reason."""
+    """Return the type and the first characters of a value."""
     text = repr(value) if type(value) in {bool, float, int} and not _huge(value) else ""
     if isinstance(value, str):
         text = value[:_SHOWN] if isinstance(value, Inexact) else ascii(value[:_SHOWN])
@@ -232,7 +232,7 @@ def microseconds(text: str) -> int:
     """Return an RFC 3339 time as microseconds since 1970.
 
     Raises:
-        ValueError: The text is no time, or microseconds cannot represent it exactly.
+        ValueError: The text is no time, or is finer than microseconds.
     """
     found = _RFC3339.fullmatch(text)
     if found is None:
@@ -263,7 +263,7 @@ def _moment(kind: Kind, value: Any) -> int:
 
 
 def _day(kind: Kind, value: Any) -> int:
-    if type(value) is not date:  # a datetime is a date to Python, and would lose its time of day
+    if type(value) is not date:  # a datetime is a date to Python, too
         raise _mismatch(kind, value)
     return value.toordinal() - _EPOCH.toordinal()
 
@@ -371,7 +371,7 @@ def _map(kind: Kind, values: Sequence[Any], rows: Sequence[int], faults: Faults,
     flat, places, offsets, mask = _flat([None if value is None else list(value.items()) for value in values], rows)
     keys = _build(kind.inner[0], [key for key, _ in flat], places, faults, path)
     items = _build(kind.inner[1], [item for _, item in flat], places, faults, path)
-    if keys.null_count:  # a value did not fit: its row has a reason, and a map has no such keys
+    if keys.null_count:  # a value did not fit and has a reason; a map has no null keys
         bad = [row in faults for row in rows]
         values = [None if gone else value for gone, value in zip(bad, values, strict=True)]
         return _map(kind, values, rows, faults, path)

@@ -1,7 +1,6 @@
 """Decode record values into columns by the schema of `--schema`, with one decoder per process.
 
-Failing values are found by bisection, and only their records are set aside, with the reason. Errors of a registry or a
-store are raised.
+Failed values are found by bisection, and only their records are set aside. Errors of a registry or a store are raised.
 """
 
 from collections.abc import Callable, Mapping
@@ -59,10 +58,10 @@ class Decoding:
 
     @classmethod
     def of(cls, schema: str, *, registry: str | None = None, message: str | None = None) -> "Decoding":
-        """Return the decoding for a user's options, and check that the schema is readable.
+        """Return the decoding for a user's options.
 
         Raises:
-            OptionError: The file is missing, it is no schema, or the options conflict.
+            OptionError: The schema is missing or invalid, or the options conflict.
         """
         if (schema == WIRE) != (registry is not None):
             raise OptionError(
@@ -92,7 +91,7 @@ class Decoding:
         return _made(self)
 
     def columns(self, known: pa.Schema) -> pa.Schema | None:
-        """Return the columns that the schema adds to a table, or None if each value has its own columns.
+        """Return the columns that the schema adds to a table, or None if each value has its own.
 
         Raises:
             ValueError: A field cannot become a column.
@@ -103,7 +102,7 @@ class Decoding:
 
 @lru_cache(maxsize=8)
 def _registry(place: str) -> Registry:
-    """Return the registry client of this process, so that each schema is requested once."""
+    """Return the registry client of this process: each schema is requested once."""
     return Registry(place)
 
 
@@ -165,7 +164,7 @@ class Values:
         """Why the first record was set aside."""
 
     def split(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-        """Return records with columns of their values, and failed records with the reason. A missing value is null."""
+        """Return decoded records with their columns, and failed records with the reason. A missing value is null."""
         reasons: Faults = {}
         parts = self._parts(batch, 0, reasons)
         whole = pa.concat_batches([self._whole(rows, found) for rows, found in parts]) if parts else self._whole(batch)
@@ -220,7 +219,7 @@ class Values:
         if len(found) != batch.num_rows:
             raise ValueError(f"{len(found)} rows of {batch.num_rows} values")
         columns = self.columns
-        if len(faults) < batch.num_rows:  # a batch in which all records fail adds no columns
+        if len(faults) < batch.num_rows:  # without a decoded record, a batch adds no columns
             self.columns = grown(columns, pa.schema(list(found.type)))
         try:
             whole = self._whole(batch, found)
@@ -232,7 +231,7 @@ class Values:
         return found, faults
 
     def _allowed(self, decoded: Decoded) -> pa.StructArray:
-        """Return the columns without those that the table cannot get, and set the affected records aside."""
+        """Drop the columns that the table cannot get, and set the affected records aside."""
         found = decoded.columns
         kept = [place for place, one in enumerate(found.type) if one.name not in self._refused]
         if len(kept) == found.type.num_fields:

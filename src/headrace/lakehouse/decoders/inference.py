@@ -1,7 +1,7 @@
 """Find the kinds of columns that no schema describes, from the table and from the values.
 
-Most values of a batch decide a new column's kind, so one odd value never does. Values that differ are set aside. Whole
-numbers become fractions, and beyond 64 bits decimals, if no value changes.
+Most values of a batch decide a new column's kind. Values that differ are set aside. Whole numbers become fractions, and
+beyond 64 bits decimals, if no value changes.
 """
 
 from collections import Counter
@@ -52,7 +52,7 @@ def columns_of(values: Sequence[dict[str, Any] | None], known: pa.Schema, faults
     if len(dict.fromkeys(chain.from_iterable(filter(None, values)))) > len(known) + room:
         values = _fitting(values, known, room, faults)
     fields, left = _fields(values, known, room, faults)
-    if left < 0:  # objects have more fields than the remaining room
+    if left < 0:  # more fields than the remaining room
         fields, _ = _fields(_fitting(values, known, room, faults), known, room, faults)
     return of_fields(fields)
 
@@ -89,9 +89,9 @@ def _fields(
 def _fitting(
     values: Sequence[dict[str, Any] | None], known: pa.Schema, room: int, faults: Faults
 ) -> list[dict[str, Any] | None]:
-    """Return the values without those whose new fields have no room, and without fields that show no type.
+    """Leave out values whose new fields have no room, and fields that show no type.
 
-    Fields of most values come first, then fields of the values with the fewest new fields.
+    Fields of most values come first, then fields of the values with the fewest new ones.
     """
     names, own = Names(known.names), set(known.names)
     known_fields: dict[str, bool] = {}
@@ -158,17 +158,16 @@ def _named(kind: Kind, values: Sequence[Any]) -> Kind:
     names = Names([one.column for one in kind.fields], own=False)
     sources: dict[str, str] = {}
     held: dict[str, list[Any]] = {}
-    for value in objects:  # once: each object may have another field
+    for value in objects:  # once, because each object may have another field
         for source, each in value.items():
             held.setdefault(source, []).append(each)
     for source in held:
         try:
             sources.setdefault(names.column(source), source)
         except ValueError:
-            continue  # it cannot become a column, which is found when the column is made
+            continue  # making the column finds that it cannot become one
     fields = []
     for one in kind.fields:
-        # No value has this field, so its own name serves.
         source = sources.get(one.column)
         inner = one.kind if source is None else _named(one.kind, held[source])
         fields.append(Field(one.column if source is None else source, one.column, inner))
@@ -176,7 +175,7 @@ def _named(kind: Kind, values: Sequence[Any]) -> Kind:
 
 
 def inferred(values: Sequence[Any], depth: int = 1) -> Kind | None:
-    """Return the kind of a new column, or None if no value shows a type. Raise ValueError if no kind fits."""
+    """Return the kind of a new column, or None if no value shows a type. Raise ValueError if none fits."""
     if depth > DEEPEST:
         raise ValueError(f"nested deeper than {DEEPEST} levels")
     counts = Counter(map(type, values))
@@ -184,7 +183,7 @@ def inferred(values: Sequence[Any], depth: int = 1) -> Kind | None:
     for one, count in counts.items():
         if one in _GROUPS:
             groups[_GROUPS[one]] += count
-    if len(groups) > 1:  # empty lists and objects show no type
+    if len(groups) > 1:
         groups = Counter(_GROUPS[type(one)] for one in values if shows_type(one))
     if not groups:
         return None

@@ -35,9 +35,7 @@ _SAID: Final = re.compile(r"\S+\.proto:.*")
 
 
 def compiled(text: str, where: str, others: Mapping[str, str] | None = None, folder: str | None = None) -> bytes:
-    """Return the descriptors of a `.proto` file's text.
-
-    Imports are in `others`, by import name, and in `folder`.
+    """Return the descriptors of a `.proto` file's text. Imports are in `others`, by import name, and in `folder`.
 
     Raises:
         OptionError: The file is invalid; the message quotes the compiler.
@@ -83,7 +81,7 @@ def compiled(text: str, where: str, others: Mapping[str, str] | None = None, fol
 
 
 def _unused(others: Mapping[str, str], folder: str | None) -> str:
-    """Return a name for the file that no import has: the compiler takes the first file of a name."""
+    """Return a name that no import has: the compiler takes the first file of a name."""
     taken = {str(PurePosixPath(name)).casefold() for name in others}
     for place in numbers():
         name = _MAIN.format(place or "")
@@ -93,7 +91,7 @@ def _unused(others: Mapping[str, str], folder: str | None) -> str:
 
 
 def message_named(pool: Any, files: Any, message: str | None, indexes: tuple[int, ...]) -> Any:
-    """Return the descriptor of a message by its name, or by its index in the last file. Raise OptionError."""
+    """Return a message's descriptor by name, or by index in the last file. Raise OptionError."""
     last = files.file[-1]
     names = [f"{last.package}.{one.name}".lstrip(".") for one in last.message_type]
     if message is not None:
@@ -112,7 +110,7 @@ def message_named(pool: Any, files: Any, message: str | None, indexes: tuple[int
     for place in wanted[1:]:
         if place >= len(found.nested_types):
             raise OptionError(f"message {place} in {found.full_name}, which has {len(found.nested_types)}")
-        # The compiler makes a message for each map's entries. Some producers count these, others do not.
+        # The compiler makes a message for each map's entries, which only some producers count.
         if any(one.GetOptions().map_entry for one in found.nested_types[: place + 1]):
             raise OptionError(
                 f"message {place} in {found.full_name} may be one of two: producers differ in whether they count its "
@@ -123,7 +121,7 @@ def message_named(pool: Any, files: Any, message: str | None, indexes: tuple[int
 
 
 def kind_of(descriptor: Any) -> Kind:
-    """Return the struct of a message's fields. Raise ValueError, which names the field."""
+    """Return the struct of a message's fields. Raise ValueError."""
     if not descriptor.fields:
         raise ValueError(f"{descriptor.full_name} has no fields: columns come from a message's fields")
     return _message(descriptor, ())

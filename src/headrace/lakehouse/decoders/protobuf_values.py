@@ -1,8 +1,7 @@
 """Decode Protobuf messages of one type, known by its descriptor.
 
-The wire format is checked before messages are made, because the library accepts too much. It treats a field with
-another wire type than declared as unknown and keeps the default. An empty message of two bytes takes as much memory as
-all of its fields.
+The wire format is checked first: the library accepts too much, such as a field with another wire type than declared. An
+empty message of two bytes takes as much memory as all of its fields.
 Source: protobuf.dev, "Encoding"; groups are of proto2.
 """
 
@@ -56,7 +55,7 @@ class ProtobufDecoder:
             raise OptionError(f"{where} has no message that columns can be made of: {first_line(error)}") from None
 
     def decode(self, values: pa.Array, known: pa.Schema) -> Decoded:
-        """Decode values without nulls into columns for a table with the `known` columns."""
+        """Decode values; see `Decoder`."""
         faults: Faults = {}
         found: list[dict[str, Any] | None] = []
         whole = values.to_pylist()
@@ -212,7 +211,7 @@ class Bound:
         self._first = [bytes([one]) for one in sorted(first)] if self._cells > FEW_CELLS else []
 
     def is_within(self, data: bytes) -> bool:
-        """Return whether the value has at most the allowed messages. Otherwise `check` counts them."""
+        """Return whether the value is within the limit. Otherwise `check` counts its messages."""
         if not self._first or len(data) * self._cells <= most_cells(len(data)):
             return True
         return sum(map(data.count, self._first)) * self._cells <= most_cells(len(data))
@@ -221,7 +220,7 @@ class Bound:
 def check(data: bytes, whole: Layout) -> None:  # noqa: C901, PLR0912  # one loop, a branch for each wire type
     """Raise WireError for fields of another wire type than declared, and for too many messages.
 
-    The check ends at malformed input, which the library reports.
+    The library reports malformed input, which ends the check.
     """
     left = most_cells(len(data))
     # The end and layout of each message. A group ends with a tag; None is an unknown message.

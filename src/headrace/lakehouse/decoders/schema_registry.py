@@ -59,7 +59,7 @@ class Registry:
         """Return the schema of an ID, or None if it does not exist.
 
         Raises:
-            StoreUnavailable: The registry does not answer, so its existence is unknown.
+            StoreUnavailable: The registry does not answer.
             RegistryRefused: The registry refuses all requests of this user.
             OptionError: The schema is unusable, or the registry refuses this ID.
         """
@@ -84,7 +84,7 @@ class Registry:
         return found
 
     def asks(self, number: int) -> bool:
-        """Return whether the schema of that ID takes a request or a file access."""
+        """Return whether the schema takes a request or a file access."""
         if number in self._found or number > _HIGHEST_ID:
             return False
         until, _ = self._missing.get(number, (self._clock(), None))
@@ -148,7 +148,7 @@ class Registry:
                 raise OptionError(f"{where} has, with those that it refers to, more than {_MOST_TEXT:,} characters")
 
     def _get(self, path: str) -> dict[str, Any] | None:
-        """Return the answer for a schema, or None if it does not exist. Raise as `schema`."""
+        """Return the answer, or None if the schema does not exist. Raise as `schema`."""
         host = self._host()
         status, body = self._request(path)
         if status == 404:
@@ -224,10 +224,7 @@ def _text(found: Any) -> str:
 
 
 def _in_folder(folder: Path, text: str, kind: str) -> dict[str, str]:
-    """Return the Avro schemas that one refers to by full name, from `<name>.avsc` in the folder.
-
-    The readers of Protobuf and JSON Schema find imports themselves.
-    """
+    """Return the Avro schemas that one refers to by full name, from `<name>.avsc`."""
     found: dict[str, str] = {}
     if kind == "AVRO":
         _collect_names(folder, text, found, set())
@@ -238,7 +235,7 @@ def _collect_names(folder: Path, text: str, found: dict[str, str], asked: set[st
     try:
         left = [(json.loads(text), "")]
     except (ValueError, RecursionError):
-        return  # it is no schema, which its reader reports
+        return  # its reader reports that it is no schema
     names: set[str] = set()
     while left:
         one, space = left.pop()

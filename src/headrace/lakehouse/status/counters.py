@@ -67,7 +67,7 @@ class Progress:
 
     @property
     def batch_bytes(self) -> int:
-        """Bytes of Parquet that the batch wrote."""
+        """Bytes of Parquet in the batch."""
         return sum(topic.batch_bytes for topic in self.topics.values())
 
     @property
@@ -82,7 +82,7 @@ class Progress:
 
     @property
     def unreadable(self) -> tuple[str, ...]:
-        """One line for each stored batch, of any topic, that this batch skipped as unreadable."""
+        """One line for each stored batch, of any topic, that was skipped as unreadable."""
         return tuple(line for topic in self.topics.values() for line in topic.unreadable)
 
 
@@ -160,7 +160,7 @@ class Figures:
                 topic.freshness.see(now, archived, end)
 
     def unknown(self) -> None:
-        """Keep the counters but forget the log ends, because the archive's process ended."""
+        """Keep the counters but forget the log ends: the archive's process ended."""
         with self._lock:
             for topic in self._topics.values():
                 topic.lag = None

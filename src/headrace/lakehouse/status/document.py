@@ -1,7 +1,6 @@
 """Report a running archive in a document in the storage, which the server's web console shows.
 
-The document uses the storage that the archive reads, so it needs no other address. The archive does not wait for it and
-continues if the storage rejects it.
+The archive does not wait for the storage and continues if it rejects the document.
 """
 
 import contextlib
@@ -43,15 +42,12 @@ class Told:
 
 
 class Teller:
-    """Writes the documents of one archive, one per topic, from its own thread."""
+    """Writes an archive's documents, one per topic, from its own thread."""
 
     def __init__(self, told: Told, figures: Figures, look: Callable[[], Mapping[str, Standing]] | None = None) -> None:
         """Write the documents now, every few seconds, and after each `news`.
 
-        Args:
-            told: Description of the archive.
-            figures: Counters, which are updated while the archive runs.
-            look: Returns the tables' progress, if nothing else updates `figures`.
+        `look` returns the tables' progress if nothing else updates `figures`.
         """
         self._of = told
         self._figures = figures
@@ -144,7 +140,7 @@ class _When(msgspec.Struct, frozen=True):
 
 
 def make_room(connection: "redis.Redis", key: str, own: str) -> None:
-    """Delete the documents that were not updated for longest if there are too many besides our own."""
+    """Delete the documents that were not updated for longest if there are too many."""
     if int(connection.hlen(key)) < _MOST_RUNS or connection.hexists(key, own):
         return
     told: dict[Any, Any] = connection.hgetall(key)

@@ -1,7 +1,6 @@
-"""Write data files of a table and their statistics for Delta's log.
+"""Write data files of a table, with statistics for Delta's log.
 
-The layout lets a reader find an offset with few reads. The statistics are minimum, maximum and null count of every
-primitive column.
+A reader finds an offset with few reads. Statistics are minimum, maximum and null count of every primitive column.
 """
 
 import contextlib
@@ -75,7 +74,7 @@ class Statistics:
         self.rows = 0
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Add the rows of a batch, which have their own row groups in the file."""
+        """Add the rows of a batch, which have their own row groups."""
         if rows.num_rows == 0:
             return
         self.rows += rows.num_rows
@@ -147,7 +146,7 @@ def can_skip(column: pa.Field) -> bool:
 
 
 def written(rows: int, low: dict[str, Any], high: dict[str, Any], nulls: dict[str, Any]) -> str:
-    """Return Delta's JSON of these parts, with the given digits of numbers."""
+    """Return Delta's JSON of these parts; numbers keep their digits."""
     return f'{{"numRecords":{rows},"minValues":{_text(low)},"maxValues":{_text(high)},"nullCount":{_text(nulls)}}}'
 
 
@@ -158,7 +157,7 @@ def _text(value: Any) -> str:
 
 
 def _quoted(text: str) -> str:
-    # Not escaped: delta-rs decodes some escaped characters beyond U+FFFF, such as U+20000, wrongly.
+    # Not escaped: delta-rs decodes some escaped characters, such as U+20000, wrongly.
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -262,7 +261,7 @@ _STATISTICS: Final = ["topic", "partition", "offset", "timestamp", "timestampTyp
 
 
 def writer(sink: Any, columns: pa.Schema) -> pq.ParquetWriter:
-    """Return a writer of the archive's columns and optional others after them."""
+    """Return a writer of the archive's columns and optional others."""
     decoded = _flat(columns, columns.names[len(_ARCHIVE) :])
     return pq.ParquetWriter(
         sink,
@@ -295,7 +294,7 @@ class OpenFile:
 
     @property
     def size(self) -> int:
-        """Return the bytes so far, without those that the writer buffers."""
+        """Return the bytes so far, without the writer's buffer."""
         return int(self._sink.tell())
 
     def write(self, rows: pa.RecordBatch, group_rows: int) -> None:
@@ -319,7 +318,7 @@ _ARCHIVE: Final = ("key", "value", "topic", "partition", "offset", "timestamp", 
 
 
 def with_field_ids(columns: pa.Schema) -> pa.Schema:
-    """Return all columns of a table, in order, with their field IDs."""
+    """Return all columns of a table, in order, with field IDs."""
     numbers = itertools.count(1)
     own = min(len(_ARCHIVE), len(columns))
     found = list(_numbered(list(columns)[:own], numbers))

@@ -1,7 +1,7 @@
 """Mirror a Delta table's files as an Iceberg table in a standard catalog.
 
-After each Delta commit, one Iceberg commit adds missing files and removes those that are gone. The difference is always
-computed again. The next commit thus repairs an interrupted one, and of two concurrent commits one finds nothing to do.
+After each Delta commit, one Iceberg commit adds missing files and removes others. The difference is always computed
+again. The next commit thus repairs an interrupted one, and of two concurrent commits one finds nothing to do.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ class CatalogUnavailable(SparkError):
 
 @dataclass(frozen=True)
 class IcebergName:
-    """A catalog and a table in it, with settings from pyiceberg or from the user."""
+    """A catalog and a table in it, with pyiceberg's or the user's settings."""
 
     text: str
     """`CATALOG:NAMESPACE.TABLE`; `{topic}` in it is replaced by the topic's name."""
@@ -64,7 +64,7 @@ class IcebergName:
             raise OptionError(f"--iceberg must be CATALOG:NAMESPACE.TABLE, such as lake:archive.{TOPIC}: {self.text!r}")
 
     def of(self, topic: str) -> "IcebergName":
-        """Return the name for a topic, with `_` for characters that a table's name may not have."""
+        """Return the name for a topic, with `_` for characters that tables may not have."""
         return IcebergName(self.text.replace(TOPIC, re.sub(r"[^A-Za-z0-9_]", "_", topic)), self.options)
 
 
@@ -171,10 +171,7 @@ class IcebergTwin:
             return create()
 
     def sync(self, snapshot: Snapshot) -> int:
-        """Make the Iceberg table list the Delta table's files, and return the number of changes.
-
-        Raise CatalogUnavailable.
-        """
+        """List the Delta table's files in Iceberg. Return the number of changes. Raise CatalogUnavailable."""
         from pyiceberg.exceptions import CommitFailedException  # noqa: PLC0415
 
         wanted = {file_url(self._place, path) for path in snapshot.paths()}
@@ -191,7 +188,7 @@ class IcebergTwin:
                 failure = error
             except SparkError:
                 raise
-            except Exception as error:  # pyiceberg and its dependencies raise many types
+            except Exception as error:
                 raise self._unavailable(error) from error
         assert failure is not None
         raise self._unavailable(failure) from failure
@@ -217,10 +214,7 @@ class IcebergTwin:
                     swap.append_data_file(parquet_file_to_data_file(self._table.io, transaction.table_metadata, path))
 
     def listed(self, *, since: datetime) -> set[str]:
-        """Return the URLs of all files in snapshots, after expiring snapshots older than `since`.
-
-        Raise CatalogUnavailable.
-        """
+        """Return the URLs of files in snapshots, after expiring those older than `since`. Raise CatalogUnavailable."""
         try:
             self._table.refresh()
             self._table.maintenance.expire_snapshots().older_than(since).commit()
@@ -228,7 +222,7 @@ class IcebergTwin:
             if self._table.current_snapshot() is None:
                 return set()
             return set(self._table.inspect.all_files()["file_path"].to_pylist())
-        except Exception as error:  # pyiceberg and its dependencies raise many types
+        except Exception as error:
             raise self._unavailable(error) from error
 
     def _unavailable(self, error: Exception) -> CatalogUnavailable:
@@ -242,7 +236,7 @@ def twin_of(table: ArchiveTable, options: Mapping[str, str]) -> IcebergTwin | No
 
 
 def file_url(place: Place, relative: str) -> str:
-    """Return the URL of a file as Iceberg lists it."""
+    """Return a file's URL as Iceberg lists it."""
     root = place.url if place.path is None else iceberg_location(place.path)
     return f"{root}/{relative}"
 
@@ -261,7 +255,7 @@ def _widen(transaction: Any, columns: pa.Schema) -> None:
     number = max(schema.schema_id for schema in before.schemas) + 1
     schema = pyarrow_to_schema(data_files.with_field_ids(columns)).model_copy(update={"schema_id": number})
     names = schema.name_mapping.model_dump_json()
-    # pyiceberg's public method to add columns chooses their IDs itself.
+    # pyiceberg's public method chooses field IDs itself.
     transaction._apply(  # noqa: SLF001
         (
             AddSchemaUpdate(schema=schema),

@@ -101,7 +101,7 @@ class Place:
         description: str | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        """Create a Delta table here, unless another process has just done so."""
+        """Create a Delta table, unless another process has just done so."""
         DeltaTable.create(
             self.uri,
             columns,
@@ -124,7 +124,7 @@ class Place:
         return _store(self)
 
     def create(self, relative: str) -> Any:
-        """Create a file with its folders, open for writing."""
+        """Create a file with its folders."""
         path = self.path
         if path is not None:
             target = path / relative
@@ -134,7 +134,7 @@ class Place:
         return self.files().open_output_stream(relative, buffer_size=_BUFFER)
 
     def finish(self, file: Any) -> int:
-        """Close a file of `create` durably and return its size in bytes."""
+        """Close a file durably and return its size in bytes."""
         file.flush()
         if self.path is not None:
             os.fsync(file.fileno())
@@ -143,7 +143,7 @@ class Place:
         return size
 
     def abandon(self, file: Any, relative: str) -> None:
-        """Delete an unfinished file of `create`."""
+        """Delete an unfinished file."""
         with contextlib.suppress(OSError, ValueError, pa.ArrowException):
             file.close()
         self.delete(relative)

@@ -1,7 +1,7 @@
 """Access a Delta table: its columns, its fences, and the commit that changes files and fences together.
 
-A commit's content must be computed from the snapshot it is committed against. Delta refuses it if another commit has
-set one of the same `txn` IDs since then.
+A commit's content must be computed from its snapshot. Delta refuses it if another commit has set one of the same `txn`
+IDs since then.
 """
 
 import json
@@ -52,7 +52,7 @@ _CHECKPOINT_EVERY: Final = "50"
 def merged(found: Iterable[pa.Schema]) -> pa.Schema:
     """Merge new columns that several tasks have found.
 
-    Whole numbers become fractions and decimals. Otherwise the first type, and the first spelling of a name, applies.
+    Whole numbers become fractions and decimals. Otherwise the first type and spelling applies.
     """
     kinds: dict[str, tuple[str, pa.DataType]] = {}
     for columns in found:
@@ -107,11 +107,11 @@ class ArchiveFile:
 
     @property
     def size(self) -> int:
-        """Return the bytes so far, without those that the writer buffers."""
+        """Return the bytes so far, without the writer's buffer."""
         return self._file.size
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Append records that follow the previous ones."""
+        """Append records in offset order."""
         self._file.write(rows, self._group_rows)
         extremes = pc.min_max(rows.column("timestamp").cast(pa.int64()))
         self._times.append((extremes["min"].as_py(), extremes["max"].as_py()))
@@ -183,7 +183,7 @@ class ArchiveTable:
         return Snapshot(self.place, self._table)
 
     def note(self, name: str, value: str) -> None:
-        """Set a property of the table. Raise TableError, StoreUnavailable."""
+        """Set a property of the table. Raise as `snapshot`."""
         if self.noted(name) == value:
             return
         try:
@@ -199,7 +199,7 @@ class ArchiveTable:
     def widen(self, known: pa.Schema, found: Sequence[pa.Schema]) -> bool:
         """Add columns of `found` that `known` lacks, and return whether there were any.
 
-        Earlier snapshots become invalid. Raise TableError, StoreUnavailable.
+        Earlier snapshots become invalid. Raise as `snapshot`.
         """
         names = {name.casefold() for name in known.names}
         new = [one for one in merged(found) if one.name.casefold() not in names]
@@ -218,7 +218,7 @@ class ArchiveTable:
         return True
 
     def discard(self, files: Iterable[WrittenFile]) -> None:
-        """Delete files that were never committed."""
+        """Delete uncommitted files."""
         for file in files:
             self.place.delete(file.path)
 
@@ -254,10 +254,7 @@ class Snapshot:
         return {partition: version for partition, version in versions.items() if version is not None}
 
     def offsets(self, topic_id: str, partition: int, start: int, end: int) -> pa.Array:
-        """Return the int64 offsets of one partition's records from `start` to before `end`, unordered.
-
-        Raise TableError, StoreUnavailable.
-        """
+        """Return the int64 offsets of a partition's records in the range, unordered. Raise as `snapshot`."""
         files = self._place.files()
         found = [pa.array([], pa.int64())]
         try:
@@ -276,12 +273,12 @@ class Snapshot:
         return pa.concat_arrays(found)
 
     def paths(self) -> list[str]:
-        """Return the files' paths relative to the table."""
+        """Return the files' relative paths."""
         paths: list[str] = pa.table(self._table.get_add_actions(flatten=True)).column("path").to_pylist()
         return paths
 
     def topics(self) -> set[str]:
-        """Return the names of the topics in the files."""
+        """Return the names of topics in the files."""
         actions = pa.table(self._table.get_add_actions(flatten=True))
         names = actions.column("min.topic").unique().to_pylist() if "min.topic" in actions.column_names else []
         return {name for name in names if name is not None}
@@ -312,7 +309,7 @@ class Snapshot:
         *,
         mode: Literal["append", "overwrite"] = "append",
     ) -> None:
-        """Commit actions and `txn` entries against this snapshot. Raise as `commit`."""
+        """Commit actions and `txn` entries. Raise as `commit`."""
         before = self.version
         commit_id = uuid.uuid4().hex
         try:
@@ -352,7 +349,7 @@ class Snapshot:
 
 
 def _may_have(file: Mapping[str, Any], column: str, low: int, high: int) -> bool:
-    """Return whether a file may have values from `low` to `high`. Other writers may leave out bounds."""
+    """Other writers may leave out bounds."""
     least, most = file.get(f"min.{column}"), file.get(f"max.{column}")
     return (least is None or least <= high) and (most is None or most >= low)
 
@@ -384,7 +381,7 @@ def _create_if_missing(place: Place, columns: pa.Schema, *, make: bool) -> None:
 
 
 def _field(column: pa.Field) -> Field:
-    """Return a column as a Delta field. The first VARIANT raises the table's reader requirements."""
+    """Return a Delta field. The first VARIANT raises the table's reader requirements."""
     if column.type == VARIANT:
         return Field(column.name, VariantType())
     return Schema.from_arrow(pa.schema([column])).fields[0]
