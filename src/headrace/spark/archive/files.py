@@ -1,7 +1,6 @@
 """Write Parquet files of the archive in Spark tasks, directly from the log.
 
-A file holds one partition's records in offset order, with small row groups and statistics, so that a reader finds an
-offset with few reads.
+A file holds one partition's records in offset order, with small row groups and statistics.
 """
 
 from collections.abc import Iterator, Mapping

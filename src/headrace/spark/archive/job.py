@@ -75,10 +75,8 @@ def run(
 ) -> Progress:
     """Archive until the tables have all records present at the start (`once`), or until interrupted.
 
-    `on_start` gets the running archive; other arguments are those of `start`.
-
-    Raises:
-        SparkError: The cause of the end, in one line.
+    `on_start` gets the running archive; other arguments are those of `start`. Raise SparkError for the cause of the
+    end.
     """
     archive = start(settings, once=once, spark=spark, on_progress=on_progress, on_note=on_note, step=step)
     try:
@@ -100,19 +98,11 @@ def start(
     step: Step = lambda _: None,
     tells: bool = True,
 ) -> "Archive":
-    """Start to archive in the background.
+    """Start to archive in the background. Raise SparkError if the topic, table, Redis or listener cannot be used.
 
-    Args:
-        settings: The archive's settings.
-        once: End when the tables have all records present at the start.
-        spark: The session, or None to start one.
-        on_progress: Called after every batch and once before the first, from another thread.
-        on_note: Gets one line for the user per event: a retried error, a new topic.
-        step: Called at each step of a batch, for tests.
-        tells: Whether to report to the web console. A supervisor may do that instead.
-
-    Raises:
-        SparkError: The topic, table, Redis or Kafka listener cannot be used.
+    `once` ends it when the tables have all records present at the start. `spark` is None to start a session. `on_note`
+    gets one line for the user per event. `tells` reports to the web console, which a supervisor may do instead. From
+    another thread, `on_progress` is called after every batch and once before the first. Tests set `step`.
     """
     settings.check()
     return Archive(settings, once=once, spark=spark, on_progress=on_progress, on_note=on_note, step=step, tells=tells)
@@ -209,7 +199,7 @@ class Archive:
         try:
             return self.standing()
         except SparkError:
-            return {}  # the archiving thread reports that the storage is away
+            return {}  # the archiving thread reports it
 
     def _begin(self) -> None:
         self._targets.clear()
@@ -320,7 +310,7 @@ class Archive:
         settings = self._settings
         self.queries += 1
         self.spark.dataSource.register(ranges.RangeSource)
-        # Polling interval of an idle archive; Spark's default of 10 ms would use a whole core.
+        # Spark's default of 10 ms would use a whole core while idle.
         self.spark.conf.set("spark.sql.streaming.pollingDelay", _POLL)
         options = {
             "redis": settings.redis,

@@ -1,7 +1,7 @@
 """Stream offset ranges instead of records, as the archive's source.
 
-The archive's tasks read the log and write Parquet themselves, so records need not pass through the JVM. Offsets, limits
-and checkpoint are those of `format("headrace")`.
+Tasks read the log and write Parquet themselves, so records do not pass through the JVM. Offsets, limits and checkpoint
+are those of `format("headrace")`.
 """
 
 import base64
@@ -85,7 +85,7 @@ class RangeSource(DataSource):
         return "headrace_ranges"
 
     def schema(self) -> StructType:
-        """Return the columns; one row is one task's range."""
+        """Return the columns of a task's range."""
         return RANGES
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's names
@@ -105,10 +105,7 @@ class RangeReader(StreamReader):
         self._ids = client_offsets.ids_from_json(fences)
 
     def initialOffset(self) -> StoredOffset:  # noqa: N802  # Spark's name
-        """Return the tables' fences, or log starts where there are none.
-
-        The fences carry topic IDs, which reveal a recreated topic.
-        """
+        """Return the tables' fences, or log starts. Topic IDs in them reveal a recreated topic."""
         found = self._look(now=None)
         first = {one: self._fences.get(one, extent.start) for one, extent in found.items()}
         return client_offsets.to_json(first, {**topic_ids(self._topics), **self._ids})

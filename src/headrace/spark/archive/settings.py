@@ -17,7 +17,7 @@ from headrace.spark.source.topic_log import Subscription
 
 @dataclass(frozen=True, kw_only=True)
 class ArchiveSettings:
-    """Settings of an archive. Set `topics` or `pattern`."""
+    """`topics` or `pattern` must be set."""
 
     table: str
     """A directory or the URL of an object store; `{topic}` is replaced by the topic's name."""
@@ -107,9 +107,9 @@ class ArchiveSettings:
 
     @property
     def subscription(self) -> Subscription:
-        """Return the topics as a source's subscription."""
+        """Return the topics' subscription."""
         return Subscription(names=tuple(dict.fromkeys(self.topics)), pattern=self.pattern)
 
     def place(self, topic: str) -> Place:
-        """Return the location of a topic's table. Raise TableError for an unknown URL scheme."""
+        """Return the location of a topic's table. Raise TableError for an unknown scheme."""
         return Place.of(self.table.replace(TOPIC, topic), self.storage)

@@ -1,7 +1,7 @@
 """Find the topics of an archive and their tables.
 
-A document next to the topics gives the server the location and progress of a topic's archive. It is the only Headrace
-data that Spark writes to Redis.
+A document next to a topic gives the server its archive's location and progress. Spark writes no other Headrace data to
+Redis.
 """
 
 import time
@@ -173,7 +173,7 @@ class Targets:
         try:
             found = self._log.topics(self._settings.subscription)
         except SparkError:
-            return False  # the loss itself is reported
+            return False
         return any(name in found and found[name].id != target.topic_id for name, target in self._targets.items())
 
     def extents(self) -> dict[TopicPartition, Extent]:
@@ -210,7 +210,7 @@ class Targets:
         }
 
     def sync(self, result: BatchResult) -> None:
-        """Update the Iceberg tables. Raise CatalogUnavailable, after which everything is reloaded."""
+        """Update the Iceberg tables. After CatalogUnavailable, everything is reloaded."""
         for name, topic in result.topics.items() if self._twins else ():
             if self._synced.get(name) != topic.version:
                 snapshot = self._targets[name].table.snapshot()

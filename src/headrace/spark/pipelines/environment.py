@@ -1,8 +1,7 @@
 """Build Spark's settings for a project, and a path that Spark accepts.
 
-Spark percent-encodes the path of a pipeline's checkpoints once and uses the result as a path. With a space in it, it
-looks for them in another folder. Derby, which holds the catalog, rejects other characters. For such paths Spark gets a
-plain symbolic link.
+Spark percent-encodes the path of a pipeline's checkpoints once and uses the result as a path, which is wrong with a
+space. Derby, which holds the catalog, rejects other characters. For such paths Spark gets a plain symbolic link.
 """
 
 import contextlib
@@ -100,11 +99,7 @@ class NoPlainPath(SparkError):
 
 
 def plain_path(folder: Path) -> Path:
-    """Return the path for Spark, the project's own or the link's. Nothing is created.
-
-    Raises:
-        NoPlainPath: The folder for links has special characters, too.
-    """
+    """Return the path for Spark, the project's own or the link's. Raise NoPlainPath; nothing is created."""
     folder = folder.absolute()
     if is_plain(folder):
         return folder
@@ -136,11 +131,7 @@ def forget_link(folder: Path) -> None:
 
 
 def make_link(folder: Path) -> None:
-    """Create the link if the project needs one.
-
-    Raises:
-        NoPlainPath: It cannot be created, or another file has its name.
-    """
+    """Create the link if the project needs one. Raise NoPlainPath, also if another file has its name."""
     folder = folder.absolute()
     link = plain_path(folder)
     if link == folder:

@@ -1,7 +1,7 @@
 """Collect the results of a project's run, and report them in the storage of each server it uses.
 
-The server's web console shows the report. Rows, durations and offsets come from Spark's event log. A server returns its
-storage URL only to clients on its own machine. A run never waits for the report, and continues if a storage rejects it.
+The web console shows the report. Rows, durations and offsets come from Spark's event log. A server returns its storage
+URL only to clients on its machine. A run never waits for the report, and continues if a storage rejects it.
 """
 
 import contextlib
@@ -100,12 +100,12 @@ class Teller:
                 make_room(storage, self._key, self._id)
                 storage.hset(self._key, self._id, document)
             except ERRORS:
-                self._storages.remove(storage)  # so that the run waits for it only once
+                self._storages.remove(storage)  # the run waits for it only once
                 storage.close()
 
 
 def storages(folder: Path) -> list[str]:
-    """Return the storage URLs of the project's servers that reveal theirs."""
+    """Return the storage URLs that the project's servers reveal."""
     urls: dict[str, None] = {}
     for cluster in check.clusters(folder):
         with contextlib.suppress(SparkError):
@@ -151,7 +151,7 @@ class Flow:
         return sum(max(0, end - self.positions.get(partition, 0)) for partition, end in known.items())
 
     def told(self, ends: Mapping[TopicPartition, int], state: str) -> FlowReport:
-        """Return the flow's report, with its last state."""
+        """Return the flow's report."""
         return FlowReport(
             name=self.name,
             state=state,
@@ -181,7 +181,7 @@ def of_run(log: Path | None) -> list[Flow]:
 
 
 def flows(lines: Iterable[str]) -> list[Flow]:
-    """Return the streaming flows of an event log, in order of first activity."""
+    """Return the streaming flows in order of first activity."""
     found: dict[str, Flow] = {}
     names: dict[str, str] = {}
     queries: dict[int, str] = {}

@@ -1,7 +1,6 @@
 """Implement Spark's sink API: tasks write files, and the driver's `commit` adds them at once.
 
-The commit of a stream's batch records the query's ID and the batch's number. A batch repeated after a crash is found
-there and skipped.
+A stream's commit records the query's ID and the batch's number, so a batch repeated after a crash is skipped.
 """
 
 from collections.abc import Iterator
@@ -153,7 +152,7 @@ class TableStreamWriter(_Writer, DataSourceStreamArrowWriter):
         self._commit(messages, None if query is None else APPLICATION + query, batchId)
 
     def abort(self, messages: "list[WriterCommitMessage | None]", batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Keep the files, because a failed commit may have succeeded. Vacuum deletes unreferenced ones."""
+        """Keep the files: a failed commit may have succeeded. Vacuum deletes unreferenced ones."""
 
 
 _HELD: Final = (
@@ -185,11 +184,7 @@ _INSTEAD: Final = (
 
 
 def check_columns(columns: types.StructType) -> None:
-    """Check that a Delta table can have these columns.
-
-    Raises:
-        TableError: Delta lacks the name or type, or names differ only by case.
-    """
+    """Raise TableError for columns that Delta lacks, or whose names differ only by case."""
     for name, kind in _columns(columns, ""):
         if isinstance(kind, types.StructType):
             _check_names(kind, name)

@@ -1,7 +1,6 @@
 """Split a batch by partition, and format partition values for Delta's log and folder names.
 
-Each row gets its partition's number. Rows are found by it and not by comparison: NaN equals nothing, and -0.0 equals
-0.0.
+Rows are found by their partition's number, not by comparison: NaN equals nothing, and -0.0 equals 0.0.
 """
 
 from collections.abc import Iterator, Sequence
@@ -69,7 +68,7 @@ def check_types(columns: pa.Schema, names: Sequence[str]) -> None:
 
 
 def _identity(column: pa.Array) -> pa.Array:
-    """Return a value with different bits for different values: NaN has many and counts as one."""
+    """Return different bits for different values: NaN has many and counts as one."""
     if not pa.types.is_floating(column.type):
         return column
     bits = pa.int32() if column.type == pa.float32() else pa.int64()
@@ -117,7 +116,7 @@ def _moment(name: str, microseconds: int, kind: pa.DataType) -> str:
         moment = (_EPOCH + timedelta(microseconds=microseconds)).replace(tzinfo=None)
     except OverflowError:
         raise _refused(name, f"the time {microseconds} microseconds after 1970-01-01", _YEARS) from None
-    # With the time zone, if any: otherwise readers use their session's.
+    # Without a time zone, readers would use their session's.
     return moment.isoformat("T", "microseconds") + "Z" if kind.tz is not None else moment.isoformat(" ", "microseconds")
 
 

@@ -1,7 +1,7 @@
 """Write `format("headrace")`: convert rows to records as Spark's Kafka sink does, at least once.
 
-Each task attempt writes through its own writer while it runs; `commit` only receives its counts. A repeated attempt (a
-retry, speculation) writes its rows again, because a failed attempt gets no notice.
+Each task attempt has its own writer; `commit` only receives its counts. A repeated attempt (a retry, speculation)
+writes its rows again, because a failed attempt gets no notice.
 """
 
 import contextlib
@@ -115,7 +115,7 @@ class TopicWriter(DataSourceArrowWriter):
         self._options = options
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
-        """Write a task's rows; return when the brokers have acknowledged them."""
+        """Write a task's rows as `write_rows`."""
         return write_rows(self._options, iterator)
 
 
@@ -126,7 +126,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         self._options = options
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
-        """Write a task's rows; return when the brokers have acknowledged them."""
+        """Write a task's rows as `write_rows`."""
         return write_rows(self._options, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
@@ -147,10 +147,9 @@ def write_rows(options: SinkOptions, batches: "Iterator[pa.RecordBatch]") -> Wri
 
 
 def check_topic(options: SinkOptions) -> None:
-    """Check before any task that the topic of every row exists. Topics in columns are checked by tasks.
+    """Check before any task that the topic of every row exists. Tasks check topics in columns.
 
-    Raises:
-        UnknownTopic, ServerUnavailable, LoginRefused.
+    Raise UnknownTopic, ServerUnavailable or LoginRefused.
     """
     if options.topic is not None:
         with contextlib.closing(Cluster(options.kafka)) as cluster:

@@ -1,4 +1,4 @@
-"""Read records that are no longer in Redis from a topic's archive, in the driver and in tasks."""
+"""Read records that are no longer in Redis from a topic's archive."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ _TASK_BYTES: Final = 128 << 20
 
 @dataclass(frozen=True)
 class ArchivedTopic:
-    """The archive of a topic and the start of each partition in it."""
+    """A topic's archive and the start of each partition in it."""
 
     id: str
     table: str
@@ -33,7 +33,7 @@ class ArchivedTopic:
 
     @classmethod
     def find(cls, connection: "redis.Redis", topics: Iterable[Topic]) -> "dict[str, Self]":
-        """Return the archives of those topics that have one, by name. Raise RedisError, ArchiveUnavailable."""
+        """Return the archives of these topics, by name. Raise RedisError, ArchiveUnavailable."""
         from headrace.lakehouse.read.catalog import Lake  # noqa: PLC0415  # only where topics are archived
 
         remote = [topic for topic in topics if topic.config.get(REMOTE, "").strip().lower() == "true"]
@@ -78,7 +78,7 @@ class ArchivedTopic:
         """Return the rows of a range, with the columns of Spark's Kafka source.
 
         Raises:
-            DataLoss: The table starts after the range's start, with `fail_on_data_loss`.
+            DataLoss: The table starts later, with `fail_on_data_loss`.
             StorageUnavailable: The table cannot be read.
         """
         place, start = offsets.partition, offsets.start

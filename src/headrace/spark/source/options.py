@@ -1,6 +1,6 @@
 """Parse and check the options of reading `format("headrace")`, with one clear line per error.
 
-Names and meanings follow Spark's Kafka source. Names are case-insensitive.
+Names, in any case, and meanings are those of Spark's Kafka source.
 """
 
 import json
@@ -192,7 +192,7 @@ def without_table_properties(options: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def refuse_unknown(options: Mapping[str, str], names: tuple[str, ...], *, also: frozenset[str] = frozenset()) -> None:
-    """Raise OptionError for an option that is neither among the names nor one of Kafka's."""
+    """Raise OptionError for an option that is neither among the names nor Kafka's."""
     known = {name.lower(): name for name in names}
     for name in options:
         if name.lower() in known or name.lower() in also or name.lower().startswith(client_options.PREFIX):

@@ -1,7 +1,6 @@
 """Implement Spark's data source API for `format("headrace")`.
 
-Spark creates these objects on the driver and pickles them to the executors. A partition holds all that `read` needs;
-connections are never pickled.
+Spark pickles these objects to the executors. A partition holds all that `read` needs, without connections.
 """
 
 from collections.abc import Iterator, Mapping
@@ -65,7 +64,7 @@ class HeadraceDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the name in `format(...)`."""
+        """Return the name."""
         return "headrace"
 
     def schema(self) -> StructType:
@@ -122,8 +121,7 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Return the tasks.
 
-        Raises:
-            UnknownTopic, DataLoss, OptionError, StorageUnavailable, ServerUnavailable, LoginRefused.
+        Raise UnknownTopic, DataLoss, OptionError, StorageUnavailable, ServerUnavailable or LoginRefused.
         """
         options = self._options
         with open_log(options) as log:

@@ -40,7 +40,7 @@ _COMMIT_RETRY_S: Final = 10.0
 
 
 def of_present_topics(options: SourceOptions, topics: Topics) -> SourceOptions:
-    """Return the options with the starting and ending offsets that fit the current topics.
+    """Return the options with the bounds that fit the current topics.
 
     Raises:
         TopicReplaced: Offsets carry the ID of an earlier topic, with failOnDataLoss.
@@ -98,7 +98,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
-        """Return the limit of `maxOffsetsPerTrigger`. `maxBytesPerTrigger` is applied here because both may be set."""
+        """Return the limit of `maxOffsetsPerTrigger`. `maxBytesPerTrigger` is applied here: both may be set."""
         if self._options.max_offsets is not None:
             return ReadMaxRows(self._options.max_offsets)
         return ReadAllAvailable()
@@ -191,12 +191,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         worker.leave()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Return the tasks of one batch, which may have been planned before a restart.
-
-        Raises:
-            DataLoss: The log lacks some of its offsets.
-            TopicReplaced: A topic was recreated since the previous batch or since planning.
-        """
+        """Return the tasks of one batch, which may have been planned before a restart. Raise as `latestOffset`."""
         options = self._options
         found = self._look(now=None)
         planned, present = offsets.ids_from_json(end), ids(self._topics)
@@ -217,7 +212,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_records(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Commit the group's offsets. Spark will not request offsets below `end` again."""
+        """Commit the group's offsets. Spark requests none below `end` again."""
         self._commit_group(end, time.monotonic())
 
     def _log(self) -> Log:
@@ -262,7 +257,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._committer.commit(position)
         except GroupCommitFailed as error:
             if done is None:
-                raise  # a group that never worked is a mistake in the options, not an outage
+                raise  # a mistake in the options, not an outage
             _log.warning("%s; the next attempt is in %.0f s", error, _COMMIT_RETRY_S)
             self._commit_after = now + _COMMIT_RETRY_S
         else:

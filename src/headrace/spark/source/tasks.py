@@ -34,7 +34,7 @@ class RangePartition(InputPartition):
         self.topic_id = topic_id
 
     def __repr__(self) -> str:
-        """Return a form without the options, which may hold a password."""
+        """Leave out the options, which may hold a password."""
         return str(self.offsets)
 
 
@@ -90,7 +90,7 @@ def extents(options: SourceOptions, log: Log, topics: Topics) -> dict[TopicParti
 
 def plan_tasks(options: SourceOptions, log: Log, topics: Topics, start: Offsets, end: Offsets) -> list[InputPartition]:
     """Return the tasks from `start` to `end`."""
-    # Offsets of native topics do not count records, so tasks cannot have a maximum number of them.
+    # Offsets of native topics do not count records.
     native = any(topic.bits is not None for topic in topics.values())
     ranges = split(
         log.behind_gaps(topics, start, end),
@@ -113,7 +113,7 @@ def _task(options: SourceOptions, topic: TopicLog, offsets: Range) -> RangeParti
 
 
 def read_records(partition: RangePartition) -> Iterator["pa.RecordBatch"]:
-    """Yield the records of one task as Arrow batches, on the executors."""
+    """Yield the records of one task, on the executors."""
     settle()
     options = partition.options
     with open_log(options) as log:
