@@ -1,6 +1,6 @@
 """Kafka clients of the client commands, with short timeouts and readable errors.
 
-The functions at the end complete topic and group names in a shell, within a second or not at all.
+The functions at the end complete names in a shell, within a second or not at all.
 """
 
 import json
@@ -37,7 +37,7 @@ _HEARS_S = 0.02
 _LED_ELSEWHERE = LOST | {
     *(KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.REQUEST_TIMED_OUT),
     *(KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH),
-    # The client library has found no leader.
+    # No leader was found.
     KafkaError._NOENT,
 }
 """Codes of a broker that is no longer, or not yet, a partition's leader."""
@@ -69,7 +69,7 @@ class KafkaServer(msgspec.Struct, frozen=True):
     """Flag that sets another address in the current command."""
 
     def options(self, properties: Path | None = None) -> dict[str, str]:
-        """Return the login as options of `format("headrace")`, or from a properties file."""
+        """Return the login, or a properties file, as options of `format("headrace")`."""
         from headrace.client import options  # noqa: PLC0415  # of an extra
 
         if properties is not None:
@@ -102,7 +102,7 @@ KAFKA_PROPERTIES = click.option(
 
 
 def client_options(function: F) -> F:
-    """Add the common flags of client commands. The function gets a KafkaServer as `kafka`, and `as_json`."""
+    """Add the common flags of client commands, as arguments `kafka` (a KafkaServer) and `as_json`."""
 
     @wraps(function)
     def with_server(
@@ -115,7 +115,7 @@ def client_options(function: F) -> F:
 
 
 def server_flags(function: F) -> F:
-    """Add the flags for a server and a user. The function gets `bootstrap`, `username` and `profile`."""
+    """Add the flags for a server and a user: `bootstrap`, `username` and `profile`."""
     click.option(
         "--profile", metavar="NAME", shell_complete=_profiles, help="A profile of profiles.toml. [HEADRACE_PROFILE]"
     )(function)
@@ -156,7 +156,7 @@ def _profiles(_context: click.Context, _parameter: click.Parameter, incomplete: 
 
 
 class Client:
-    """Lazy Kafka clients for one server. Raise CommandFailed at once if the server does not answer."""
+    """Lazy Kafka clients for one server. Raise CommandFailed at once if it does not answer."""
 
     def __init__(self, server: KafkaServer, patience_s: float = _CONNECT_S) -> None:
         self.address = shown(server.address)
@@ -180,7 +180,7 @@ class Client:
         return Producer(self._configuration(**configuration) | {"error_cb": on_error}, logger=_SILENT)
 
     def consumer(self, on_error: Callable[[KafkaError], None], **configuration: object) -> Consumer:
-        """Return a consumer. `on_error` gets errors that are retried, such as a lost server."""
+        """Return a consumer; see `producer`."""
         return Consumer(self._configuration(**configuration) | {"error_cb": on_error}, logger=_SILENT)
 
     def _configuration(self, **more: object) -> dict[str, Any]:
@@ -209,7 +209,7 @@ class Client:
             self._refusal = sentence(error)
 
     def result(self, future: "Future[T]", what: str) -> T:
-        """Return an admin call's result. Raise CommandFailed with the action and the reason."""
+        """Return an admin call's result. Raise CommandFailed."""
         with self.explained(what):
             return future.result(timeout=_ANSWER_S)
 
@@ -390,7 +390,7 @@ Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 
 def _completer(names: Callable[[Client], Iterable[str]]) -> Completer:
     def complete(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-        """Return names that start with `incomplete`, or none without an answer: completion cannot show errors."""
+        """Return no names without an answer: completion cannot show errors."""
         given = context.params
         try:
             server = named_server(given.get("bootstrap"), given.get("username"), given.get("profile"))

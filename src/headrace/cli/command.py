@@ -10,8 +10,10 @@ from confluent_kafka import KafkaError
 
 from headrace.text.escaping import shown
 
-# Confirmation before permanent deletion.
-YES = click.option("--yes", is_flag=True, help="Do not ask for confirmation. Implied if standard input is not a terminal.")
+# For permanent deletion.
+YES = click.option(
+    "--yes", is_flag=True, help="Do not ask for confirmation. Implied if standard input is not a terminal."
+)
 """The flag of a command that deletes; it gets `yes`."""
 
 
@@ -78,7 +80,7 @@ class TeachingCommand(click.Command):
         self.examples = tuple(line.strip() for line in examples.strip().splitlines())
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples, one per line, without wrapping."""
+        """Write the examples, one per line."""
         formatter.write_paragraph()
         formatter.write("Examples:\n")
         for line in self.examples:
@@ -115,7 +117,7 @@ def called_here(error: click.NoSuchCommand, there: Container[str], ctx: click.Co
 
 
 def command(name: str, examples: str) -> Callable[[Callable[..., Any]], click.Command]:
-    """Return a `click.command` decorator for a command with examples."""
+    """Return a `click.command` decorator with examples."""
     return click.command(name, cls=TeachingCommand, examples=examples)
 
 

@@ -1,4 +1,4 @@
-"""Checks of `headrace doctor`: each is a function that yields findings and changes nothing."""
+"""Checks of `headrace doctor`: each yields findings and changes nothing."""
 
 import asyncio
 import contextlib
@@ -137,8 +137,7 @@ def _external(url: str) -> Iterator[Finding]:
 async def _examined(url: str) -> tuple[str, Durability, float]:
     """Return version, durability and clock difference in seconds.
 
-    Raises:
-        StoreError, ValueError, TimeoutError, and the types in `ERRORS`.
+    Raises StoreError, ValueError, TimeoutError, and the types in `ERRORS`.
     """
     async with asyncio.timeout(_LOOK_S), asynchronous(url) as admin:
         kept = await examine(url, admin, Keyspace())
@@ -370,7 +369,7 @@ def _there(told: KafkaServer, address: Address, where: str) -> KafkaServer:
     for named in told.address.split(","):
         with contextlib.suppress(ValueError):
             if _is_one(Address.parse(named), address):
-                # The server's certificate is for the address as it is spelled there.
+                # The server's certificate is for the address as spelled there.
                 return msgspec.structs.replace(told, address=named.strip(), where=where)
     return KafkaServer(str(address.from_here), where=where, flag=told.flag)
 

@@ -1,4 +1,4 @@
-"""Compute a group's committed offsets, log end offsets and lag for all commands."""
+"""Compute a group's committed offsets and lag for all commands."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -53,10 +53,7 @@ def members(found: ConsumerGroupDescription) -> list[Member]:
 
 
 def positions(client: Client, group: str) -> dict[Partition, int]:
-    """Return the committed offsets of a group.
-
-    Raise CommandFailed for an empty name, which the client library rejects.
-    """
+    """Return a group's committed offsets. Raise CommandFailed for an empty name, which the client library rejects."""
     if not group:
         raise client.no_group(group)
     asked = client.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group]

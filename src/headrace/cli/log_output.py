@@ -1,10 +1,10 @@
 """Write the server's log to stderr, as text or JSON. Standard output is for answers.
 
-Logging never raises and never waits: a thread writes the lines (`StderrWriter`), and lost lines are counted. Names from
-clients are cut and escaped, so they cannot imitate other lines or control a terminal.
+Logging never raises and never waits: a thread writes the lines, and lost lines are counted. Names from clients are cut
+and escaped, so they cannot imitate other lines or control a terminal.
 
-A line repeated within ten seconds is only counted. A flood of one event has a burst and then a rate. Each client
-address (or IPv6 network) has a share of each event, so that one client neither fills the disk nor hides other lines.
+A line repeated within ten seconds is only counted. An event may have a burst and then a rate of lines. Each client
+address (or IPv6 network) has a share, so that one client neither fills the disk nor hides other lines.
 """
 
 import atexit
@@ -117,7 +117,7 @@ class StderrWriter:
             self._told = lost
 
     def _write(self, line: str) -> str:
-        """Write a line and return why it failed, if so. A partial line is ended before the next one."""
+        """Return why a line could not be written. A partial line is ended before the next one."""
         rest = memoryview((("\n" if self._torn else "") + line + "\n").encode("utf-8", "backslashreplace"))
         try:
             while rest:
@@ -190,7 +190,7 @@ class Repeats:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lines: dict[Hashable, _Window] = {}
-        # Each has its own limit, so lines that a client makes up do not affect flood counts.
+        # Separate limits, so lines that a client makes up do not affect flood counts.
         self._events: dict[Hashable, _Window] = {}
         self._clients: dict[Hashable, _Window] = {}
         self._over: list[tuple[str, Line]] = []
@@ -215,7 +215,7 @@ class Repeats:
             return False
         if not event.admits(OF_ONE_EVENT.burst, now):
             return False
-        # Only now, because lines that are held back need no entry.
+        # Only now: lines that are held back need no entry.
         if len(self._lines) < _MOST_KNOWN:
             self._lines[method, details] = window = _Window(method, dict(line), now)
             window.passed = 1
@@ -264,7 +264,7 @@ class Repeats:
         return windows.get(key)
 
     def _end(self, windows: dict[Hashable, _Window], key: Hashable, window: _Window, now: float) -> None:
-        """End a window. A flood's window continues, with a growing allowance up to its burst."""
+        """A flood's window continues, with a growing allowance up to its burst."""
         if window.held_back:
             line = {name: value for name, value in window.line.items() if name not in _DIFFERS_ANYWAY}
             line |= {"repeated": window.held_back, "within_s": round(now - window.since)}
@@ -291,15 +291,10 @@ _MOST_FRAMES: Final = 40
 
 
 def configure(level: str, style: str, **everywhere: object) -> StderrWriter:
-    """Configure structlog and the standard library's logging.
+    """Configure structlog and the standard library's logging. Return the writer, which ends with the process.
 
-    Args:
-        level: debug, info, warning or error.
-        style: text, json, or auto: text if stderr is a terminal, else json.
-        everywhere: Default fields of every line.
-
-    Returns:
-        The writer, which counts lost lines. It ends with the process.
+    `level` is debug, info, warning or error. `style` is text, json, or auto: text if stderr is a terminal, else json.
+    `everywhere` are fields of every line.
     """
     threshold = logging.getLevelNamesMapping()[level.upper()]
     # None if stderr was closed at the start: that descriptor may be a socket by now.
@@ -338,7 +333,7 @@ def configure(level: str, style: str, **everywhere: object) -> StderrWriter:
         logger_factory=lambda *_names: _Lines(writer),
         cache_logger_on_first_use=True,
     )
-    # Libraries log from warnings on; their information concerns themselves.
+    # Lower levels of libraries concern only themselves.
     logging.basicConfig(handlers=[_FromLogging()], level=max(threshold, logging.WARNING), force=True)
     # Otherwise logging prints a traceback to stderr when a handler fails.
     logging.raiseExceptions = False
@@ -358,7 +353,7 @@ class _FromLogging(logging.Handler):
         try:
             text = record.getMessage()
         except Exception:
-            # Arguments that do not fit their format are the library's mistake; its text still helps.
+            # Arguments that do not fit their format are the library's mistake.
             text = str(record.msg)
         tell(text, logger=record.name, exc_info=record.exc_info)
 
@@ -382,7 +377,7 @@ def _console(terminal: bool) -> structlog.dev.ConsoleRenderer:
 
 
 def _innermost(exc_info: tuple[type[BaseException], BaseException, TracebackType | None]) -> str:
-    """Return the innermost frames, without variables, which may hold passwords."""
+    """Leave out variables, which may hold passwords."""
     lines = traceback.format_exception(*exc_info, limit=-_MOST_FRAMES)
     return _shortened("".join(lines).rstrip(), _MOST_OF_TRACEBACK)
 

@@ -1,4 +1,4 @@
-"""The `headrace` command: find the subcommand, and turn errors into one line and an exit status."""
+"""Find the subcommand, and turn errors into one line and an exit status."""
 
 import importlib
 import io
@@ -177,7 +177,7 @@ def _refuse(error: click.ClickException) -> int:
 
 
 def _message(error: click.ClickException) -> str:
-    """Return click's message with only the nearest option or command, which comes first."""
+    """Return click's message with only the first, nearest option or command."""
     if isinstance(error, click.NoSuchOption) and error.ctx is not None and isinstance(error.ctx.command, click.Group):
         # Kafka's own tools have options for actions: kafka-topics --list.
         name = error.option_name.lstrip("-")
@@ -201,7 +201,7 @@ def _complain(text: str) -> None:
     try:
         click.echo(text, err=True)
     except OSError:
-        # Otherwise Python's flush at exit would fail and change the exit status.
+        # Otherwise Python's flush at exit would change the exit status.
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123  # stays open to the end of the process
 
 
@@ -209,6 +209,6 @@ def main() -> None:
     """The console script."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # In any locale, because half an answer helps no reader and would break JSON.
+            # In any locale, because half an answer would break JSON.
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     sys.exit(run())

@@ -1,4 +1,4 @@
-"""Convert records to and from lines of text, for `records produce` and `records tail`. No I/O.
+"""Convert records to and from lines of text, without I/O.
 
 `--format` is a template with placeholders, as in kcat.
 """
@@ -44,7 +44,7 @@ def read_text(line: bytes, key_separator: bytes | None) -> Record:
 
 
 def read_json(line: bytes) -> Record:
-    """Parse a JSON line, ignoring the fields that `tail` adds (topic, partition, offset). Raise BadLine."""
+    """Parse a JSON line, ignoring the fields that `tail` adds. Raise BadLine."""
     try:
         fields = json.loads(line)
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
@@ -165,11 +165,7 @@ def describe() -> str:
 
 
 def compile_format(text: str) -> Placeholder:
-    r"""Compile a format such as `%p/%o %k: %v\n`.
-
-    Raises:
-        ValueError: A placeholder or an escape is unknown.
-    """
+    r"""Compile a format such as `%p/%o %k: %v\n`. Raise ValueError for an unknown placeholder or escape."""
     parts: list[Placeholder] = []
     for token in _TOKEN.finditer(text):
         if token["text"] is not None:

@@ -1,4 +1,4 @@
-"""Return the version details of `headrace --version` for bug reports."""
+"""Return the versions of `headrace --version`."""
 
 import platform
 import subprocess
@@ -23,7 +23,7 @@ def describe() -> str:
 
 
 def valkey_version() -> str:
-    """Return the embedded Valkey's version from its binary, or why it is missing."""
+    """Return the embedded Valkey's version, or why it is missing."""
     try:
         answer = subprocess.run(
             [get_binary_path(), "--version"], capture_output=True, text=True, timeout=10, check=True

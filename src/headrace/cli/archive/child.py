@@ -36,7 +36,7 @@ _PERMANENT = (
 
 
 class Teller:
-    """Sends messages from several threads, without other output in between."""
+    """Sends messages whole, from several threads."""
 
     def __init__(self) -> None:
         # Other output, such as the JVM's, goes to standard error from now on.
@@ -45,7 +45,7 @@ class Teller:
         self._lock = threading.Lock()
 
     def __call__(self, message: Told) -> None:
-        """Send a message. Ignore errors, because the supervisor may have ended."""
+        """Send a message. Ignore errors: the supervisor may have ended."""
         try:
             with self._lock:
                 self._to.write(line(message))
@@ -97,7 +97,7 @@ def _stand(archive: Archive, tell: Teller) -> None:
     try:
         tell(Stand(archive.standing()))
     except SparkError:
-        return  # the archiving thread reports that the storage is away
+        return  # the archiving thread reports it
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ Told = SparkReady | Batch | Stand | Note | Ended | Failed
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """The task of the process, its first line of input. At the end of input it drains and stops."""
+    """The first line of the process's input. At the end of input it drains and stops."""
 
     settings: dict[str, object]
     """Fields of `headrace.spark.archive.ArchiveSettings`, by name."""
@@ -66,10 +66,10 @@ def line(message: Told | Wanted) -> bytes:
 
 
 def told(text: bytes) -> Told:
-    """Decode a message of `line`. Raise msgspec.MsgspecError."""
+    """Decode a message. Raise msgspec.MsgspecError."""
     return _told.decode(text)
 
 
 def wanted(text: bytes) -> Wanted:
-    """Decode the task of `line`. Raise msgspec.MsgspecError."""
+    """Decode the task. Raise msgspec.MsgspecError."""
     return _wanted.decode(text)

@@ -1,7 +1,6 @@
-"""Keep one Spark process alive and show its reports.
+"""Keep one Spark process alive, and show its reports on standard error and in the web console.
 
-The supervisor replaces a killed process and requests its end. Reports are counted, shown on standard error, and
-published to the web console.
+The supervisor replaces a killed process.
 """
 
 import contextlib
@@ -80,9 +79,9 @@ class Supervisor:
             self._asked.wait(pause)
 
     def stop(self) -> None:
-        """Request the end after the current batch; a second call ends it at once.
+        """Request the end after the current batch; a second call, or one while Spark starts, ends it at once.
 
-        May be called from any thread or signal. While Spark starts, the first call also ends it at once.
+        May be called from any thread or signal.
         """
         child = self._child
         if self._asked.is_set() or not self._ready:
@@ -104,7 +103,7 @@ class Supervisor:
         ended: Told | None = None
         command = [sys.executable, "-m", _CHILD]
         with (
-            # A killed process leaves its files here.
+            # For files that a killed process leaves.
             tempfile.TemporaryDirectory(prefix="headrace-", ignore_cleanup_errors=True) as folder,
             # Its own session: Ctrl-C reaches only this process, and the whole session can be killed.
             subprocess.Popen(
@@ -139,7 +138,7 @@ class Supervisor:
                 self._child = None
                 with contextlib.suppress(OSError, ValueError):
                     child.stdin.close()
-                # Remaining processes, such as its JVM, would only interfere.
+                # Remaining processes, such as its JVM, would interfere.
                 _kill(child)
         return ended
 
@@ -284,7 +283,7 @@ def _batch(batch: Progress, figures: Figures) -> str:
 
 
 class Watch:
-    """Receives the messages of one archive from successive processes."""
+    """Receives the messages of an archive's successive processes."""
 
     def __init__(self, wanted: Wanted, figures: Figures, show: Show) -> None:
         told = {name: wanted.settings[name] for name in ("redis", "table", "group", "trigger_s")}

@@ -274,7 +274,7 @@ def metrics_page(figures: Figures) -> bytes:
 
 
 def serve_metrics(figures: Figures, address: str) -> str:
-    """Serve metrics at a loopback address until the process ends, and return the address with its port.
+    """Serve metrics until the process ends, and return the address with its port.
 
     Raises:
         ValueError: The address is not loopback.

@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def _line() -> bytes:
-    """Read the first line of standard input, without `sys.stdin`: a thread would hold its lock to the end."""
+    """Read the first line without `sys.stdin`: a thread would hold its lock to the end."""
     received = b""
     while not received.endswith(b"\n"):
         chunk = os.read(_STDIN, 65_536)

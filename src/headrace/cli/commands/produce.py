@@ -1,4 +1,4 @@
-"""`headrace records produce`: send lines or files as records, and report a lost server at once."""
+"""`headrace records produce`: send lines or files as records."""
 
 import shlex
 import sys

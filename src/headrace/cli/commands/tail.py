@@ -184,7 +184,7 @@ class _View:
             # A consumer's metadata request creates no topic, unlike a producer's.
             found = consumer.list_topics(self._topic, timeout=_QUIET_S).topics[self._topic].error
         except KafkaException:
-            return  # the server is away, which is reported elsewhere
+            return  # reported elsewhere
         if found is not None and found.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise KafkaException(found)
 
@@ -235,7 +235,7 @@ def _record(message: Message) -> record_lines.Record:
 
 
 # For an invalid UTF-8 name, the client library sets an exception but returns a result. An optimized plain call ignores
-# it, and the next operation fails; this form always checks.
+# it, and the next operation fails.
 _read_headers = methodcaller("headers")
 
 
@@ -272,7 +272,7 @@ class Range:
         self.starts = self._look(OffsetSpec.earliest)
         self.ends = self._look(OffsetSpec.latest)
         if not len(self.starts) == len(self.ends) == len(self._places):
-            # It was deleted a moment ago.
+            # It was just deleted.
             raise client.no_topic(topic, client.metadata.topics.keys() - {topic})
 
     def _look(self, spec: Callable[[], OffsetSpec]) -> dict[int, int]:
@@ -280,14 +280,10 @@ class Range:
         return {number: offset for (_, number), offset in found.items()}
 
     def at(self, offset: str | None, since: str | None) -> dict[int, int]:
-        """Return partition -> starting offset for `--offset` and `--since`, within the log.
+        """Return partition -> starting offset within the log. Raise CommandFailed for an unknown form.
 
-        Args:
-            offset: `earliest`, `latest`, an offset, `-N` for N before the end, `+N` for N after the start.
-            since: A readable time; the first record at or after it.
-
-        Raises:
-            CommandFailed: The form is unknown.
+        `offset` is `earliest`, `latest`, an offset, `-N` for N before the end, or `+N` for N after the start. `since`
+        is a readable time, for the first record at or after it.
         """
         if since is not None:
             return self._since(since)
