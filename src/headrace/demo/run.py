@@ -31,7 +31,7 @@ _STALLED_S = 180.0
 
 
 class DemoFailed(Exception):
-    """The demo failed. The message has the reason and where to look."""
+    """The message has the reason and where to look."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +56,7 @@ def run(options: Options, console: Console) -> int:
 
     Raises:
         DemoFailed: the demo cannot complete.
-        KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP; every process has been ended.
+        KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP; every process has ended.
     """
     with _signals_interrupt() as interrupts:
         demo = Demo(options, console, interrupts)
@@ -95,7 +95,7 @@ class Demo:
         self._package: Figures = {}
 
     def run(self) -> int:
-        """Run everything, and return the exit status."""
+        """Return the exit status."""
         began = time.monotonic()
         with self._board:
             ready = self._start()
@@ -217,7 +217,7 @@ class Demo:
         member.note, member.partitions = "killed", []
 
     def _kill_a_broker(self) -> None:
-        """Kill a broker of several: after three seconds the others take over."""
+        """Kill a broker of several: the others take over after three seconds."""
         killed = self._servers.kill_one()
         if killed is not None:
             self._leaving.add(killed)

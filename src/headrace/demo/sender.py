@@ -1,4 +1,4 @@
-"""Send the flights to the topic at a visible pace, in a thread."""
+"""Send the flights at a visible pace, in a thread."""
 
 import logging
 import threading
@@ -59,7 +59,7 @@ class Sender:
         self._thread.join()
 
     def stop(self) -> None:
-        """Stop sending, and wait for the thread."""
+        """Stop, and wait for the thread."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -71,7 +71,7 @@ class Sender:
                 pass
         except KafkaException as error:
             self.error = str(error)
-        except Exception as error:  # errors of threads are not reported otherwise
+        except Exception as error:  # otherwise not reported from a thread
             self.error = f"{type(error).__name__}: {error}"
         self.done = True
 
@@ -101,7 +101,7 @@ class Sender:
         while not self._stop.is_set():
             try:
                 self._producer.produce(self._topic, key=key, value=value, on_delivery=self._delivered)
-            except BufferError:  # the queue is full
+            except BufferError:  # full queue
                 self._producer.poll(0.1)
             else:
                 return

@@ -167,7 +167,7 @@ HTTP = "127.0.0.1:8080"
 
 
 def choose_address(asked: str | None, usual: str) -> tuple[str, bool]:
-    """Return HOST:PORT of the server, and whether the default port was in use.
+    """Return the server's HOST:PORT, and whether the default port was in use.
 
     Raises:
         ValueError: invalid HOST:PORT.
@@ -209,11 +209,7 @@ class NotFormed(Exception):
 def form(nodes: Sequence[Address], primaries: int) -> None:
     """Form a cluster: the first `primaries` nodes share the slots, the others replicate them in turn.
 
-    Returns when replicas are in sync and all nodes agree on the slots.
-
-    Raises:
-        NotFormed: it took more than a minute.
-        redis.RedisError: a node refused.
+    Replicas are then in sync and all nodes agree on the slots. Raises NotFormed after a minute, and redis.RedisError.
     """
     for epoch, node in enumerate(nodes, 1):
         _wait_for(partial(_answers, node), f"{node} to answer")
@@ -238,7 +234,7 @@ def _ask(node: Address, *command: str | int) -> Any:
     with redis.Redis(
         node.host, node.port, decode_responses=True, socket_timeout=30, retry=Retry(NoBackoff(), 0)
     ) as link:
-        # redis-py would transform some responses.
+        # Without redis-py's transformation of responses.
         link.response_callbacks.clear()
         return link.execute_command(*command)
 
