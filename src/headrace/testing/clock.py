@@ -68,7 +68,7 @@ class _Timers:
 
 
 class ManualClock:
-    """A `headrace.broker.runtime.clock.Clock` under manual control."""
+    """A manual `headrace.broker.runtime.clock.Clock`."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._ticks_ms = now_ms
@@ -93,7 +93,7 @@ class ManualClock:
         self._slept_ms += ms
 
     def stand_still(self, ms: int) -> None:
-        """Let time pass without running timers; due ones run with the next `advance`."""
+        """Let time pass; due timers run with the next `advance`."""
         self._ticks_ms += ms
 
     def step(self, ms: int) -> None:
@@ -101,7 +101,7 @@ class ManualClock:
         self._stepped_ms += ms
 
     def call_at(self, deadline_ms: int, callback: Callable[[], None]) -> ManualTimer:
-        """Schedule `callback` for the time `deadline_ms`."""
+        """Schedule a call."""
         return self._timers.add(deadline_ms, callback)
 
     def advance(self, ms: int) -> None:
@@ -176,8 +176,8 @@ class MovableClock(SystemClock):
     def advance(self, seconds: float = 0, *, minutes: float = 0, hours: float = 0) -> None:
         """Let time pass: on return, every due timer has fired, in order, each at its own time.
 
-        The tasks that they started have ended, and groups are stored. Only the trimming of logs, checked every five
-        minutes of that time, may end later.
+        The tasks that they started have ended, and groups are stored. Only trimming of logs, checked every five
+        minutes, may end later.
 
         Raises:
             ValueError: negative time.

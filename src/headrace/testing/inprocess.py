@@ -119,7 +119,7 @@ class InProcessServer:
             raise ServerFailed("the server is running already")
         log_to_logging()
         if self._data is None:
-            # Not in pytest's tmp_path, whose length exceeds the limit for the Valkey's socket.
+            # pytest's tmp_path is too long for the Valkey's socket.
             self._temporary = tempfile.TemporaryDirectory(prefix="headrace-")
             self._data = Path(self._temporary.name) / "data"
         started: Future[Ready] = Future()

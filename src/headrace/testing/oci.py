@@ -1,4 +1,4 @@
-"""Clients of Oracle's `oci` package for tests, with a temporary key and without retries."""
+"""Clients of Oracle's `oci` package, with a temporary key and without retries."""
 
 import uuid
 from base64 import b64decode, b64encode
@@ -27,7 +27,7 @@ def throw_away_config() -> dict[str, Any]:
 
 @cache
 def _signer() -> oci.signer.Signer:
-    """Return a signer shared by all clients: loading a private key takes 50 ms."""
+    """Shared, because loading a private key takes 50 ms."""
     return oci.signer.Signer.from_config(throw_away_config() | {"key_file": None})
 
 
@@ -45,13 +45,13 @@ class OciClients:
         return self.admin_client()
 
     def admin_client(self, **options: Any) -> oci.streaming.StreamAdminClient:
-        """Return a StreamAdminClient with its `options`. Retries need a `retry_strategy`."""
+        """Return a StreamAdminClient. Retries need a `retry_strategy`."""
         return oci.streaming.StreamAdminClient(
             self.config, service_endpoint=self.endpoint, **self._with_defaults(options)
         )
 
     def stream_client(self, endpoint: str | None = None, **options: Any) -> oci.streaming.StreamClient:
-        """Return a StreamClient for a `messages_endpoint`; None: the server's. Options as for `admin_client`."""
+        """Return a StreamClient for a `messages_endpoint`; None: the server's."""
         return oci.streaming.StreamClient(self.config, endpoint or self.endpoint, **self._with_defaults(options))
 
     def _with_defaults(self, options: dict[str, Any]) -> dict[str, Any]:
@@ -125,11 +125,7 @@ class GroupReader:
 def put(
     client: oci.streaming.StreamClient, stream_id: str, *values: str, key: str | None = None
 ) -> list[oci.streaming.models.PutMessagesResultEntry]:
-    """Put text messages with one key, or without; returns the result of each.
-
-    Raises:
-        AssertionError: the server rejected a message.
-    """
+    """Put text messages with one key, or without; returns each result. Raises AssertionError for a rejected one."""
     entry = oci.streaming.models.PutMessagesDetailsEntry
     key64 = None if key is None else base64_of(key)
     messages = [entry(key=key64, value=base64_of(value)) for value in values]
