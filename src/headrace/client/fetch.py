@@ -25,7 +25,7 @@ _ATTEMPTS: Final = 5
 
 
 class OutOfRange(Exception):
-    """The offset is before the log start offset or after the log end offset."""
+    """The offset is not in the log."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,8 @@ class _Answer:
 def batches(cluster: Cluster, offsets: Range, *, fetch_bytes: int = _FETCH_BYTES) -> Iterator[Fetched]:
     """Yield the batches of a range up to the end of the log, without control batches.
 
-    With `read_committed`, aborted ones are omitted, too.
-
-    Raises:
-        OutOfRange: `offsets.start` is not in the log.
-        ServerUnavailable, LoginRefused, UnknownTopic.
+    With `read_committed`, aborted ones are omitted, too. Raises OutOfRange if `offsets.start` is not in the log,
+    ServerUnavailable, LoginRefused, UnknownTopic.
     """
     position, aborting = offsets.start, _Aborted()
     sent: Connection | None = None
@@ -97,7 +94,7 @@ class _Aborted:
         self._known: set[tuple[int, int]] = set()
 
     def learn(self, aborted: list[tuple[int, int]]) -> None:
-        """Add the aborted transactions of a response: (producer id, first offset)."""
+        """Add a response's aborted transactions: (producer id, first offset)."""
         for one in aborted:
             if one not in self._known:
                 self._known.add(one)
@@ -146,7 +143,7 @@ def _send(cluster: Cluster, partition: TopicPartition, position: int, fetch_byte
 
 
 def _send_quietly(cluster: Cluster, partition: TopicPartition, position: int, fetch_bytes: int) -> "Connection | None":
-    """Send a request; errors are raised when the response is read."""
+    """Errors are raised when the response is read."""
     try:
         return _send(cluster, partition, position, fetch_bytes)
     except (Stale, ServerUnavailable):

@@ -98,10 +98,7 @@ def split(
     at_least: int | None = None,
     max_records: int | None = None,
 ) -> list[Range]:
-    """Return the range of each task: one per partition, or several.
-
-    Large partitions are split into about `at_least` tasks, and no range has more than `max_records`.
-    """
+    """Return the ranges of tasks: large partitions are split into about `at_least`, with at most `max_records` each."""
     whole = [Range(partition, start[partition], end[partition]) for partition in sorted(end)]
     whole = [item for item in whole if item.end > item.start]
     total = sum(item.end - item.start for item in whole)
@@ -127,11 +124,7 @@ def _cut(item: Range, pieces: int) -> list[Range]:
 def within_log(
     start: Mapping[TopicPartition, int], log: Mapping[TopicPartition, Extent], *, fail_on_data_loss: bool
 ) -> Offsets:
-    """Return `start`, limited to the log.
-
-    Raises:
-        DataLoss: an offset is outside of the log and `fail_on_data_loss` is set.
-    """
+    """Return `start`, limited to the log. With `fail_on_data_loss`, raise DataLoss instead."""
     moved = {}
     for partition, offset in start.items():
         extent = log[partition]
@@ -152,7 +145,7 @@ def within_log(
 def check_partitions(
     position: Iterable[TopicPartition], log: Mapping[TopicPartition, Extent], *, fail_on_data_loss: bool
 ) -> None:
-    """Raise DataLoss if partitions of the query are gone and `fail_on_data_loss` is set."""
+    """With `fail_on_data_loss`, raise DataLoss if partitions of the query are gone."""
     gone = sorted(set(position) - set(log))
     if gone and fail_on_data_loss:
         raise DataLoss(
@@ -176,11 +169,7 @@ def to_json(offsets: Mapping[TopicPartition, int], ids: Mapping[str, str] = _NO_
 
 
 def from_json(stored: Mapping[str, Any]) -> Offsets:
-    """Return the offsets in the output of `to_json` or of Spark's Kafka source.
-
-    Raises:
-        OptionError: the checkpoint is another source's.
-    """
+    """Return the offsets of `to_json` or Spark's Kafka source. Raises OptionError for another source's."""
     try:
         return {
             TopicPartition(topic, int(partition)): int(offset)
@@ -193,11 +182,7 @@ def from_json(stored: Mapping[str, Any]) -> Offsets:
 
 
 def ids_from_json(stored: Mapping[str, Any]) -> dict[str, str]:
-    """Return the topic ids in the output of `to_json`; earlier versions wrote none.
-
-    Raises:
-        OptionError: an id is not text.
-    """
+    """Return the topic ids of `to_json`; earlier versions wrote none. Raises OptionError."""
     ids = {topic: partitions[ID] for topic, partitions in stored.items() if ID in partitions}
     if not all(isinstance(one, str) for one in ids.values()):
         raise OptionError("the checkpoint is another source's than format 'headrace': use a new one")

@@ -21,11 +21,7 @@ _LETTERS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def read_properties(path: str) -> dict[str, str]:
-    """Return the settings of a file in the format of java.util.Properties.
-
-    Raises:
-        OptionError: unreadable file. The message never contains its content.
-    """
+    """Return the settings of a java.util.Properties file. Raises OptionError, without the file's content."""
     try:
         text = Path(path).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -45,7 +41,7 @@ def write_properties(settings: dict[str, str]) -> str:
 
 
 def _property_lines(text: str) -> list[str]:
-    """Return logical lines: an odd number of backslashes at the end continues a line."""
+    """An odd number of backslashes at the end continues a line."""
     lines: list[str] = []
     going_on = False
     for raw in text.splitlines():
@@ -112,7 +108,7 @@ _USED: Final = frozenset(
 )
 _WITHOUT_MEANING: Final = frozenset(
     (
-        # Settings of Kafka's clients without effect here, accepted so that jobs for Spark's Kafka source keep running.
+        # Settings of Kafka's clients without effect, accepted so that jobs for Spark's Kafka source keep running.
         "group.id",
         "max.poll.records",
         "max.poll.interval.ms",
@@ -201,12 +197,9 @@ class ClientOptions:
 
 
 def parse(given: Mapping[str, str]) -> ClientOptions | None:
-    """Return the options that begin with `kafka.`; None without `kafka.bootstrap.servers`.
+    """Return the options of `given`, with names in lower case, that begin with `kafka.`.
 
-    They override the file `kafka.properties.file`.
-
-    Args:
-        given: all options, names in lower case.
+    They override the file `kafka.properties.file`. Returns None without `kafka.bootstrap.servers`.
 
     Raises:
         OptionError: unknown name, invalid value or JKS file.
@@ -308,7 +301,7 @@ def _login(kafka: Mapping[str, str]) -> dict[str, str]:
 
 
 def _token_file(kafka: Mapping[str, str], jaas: str) -> str:
-    """Return the path of a token file, from the settings of Kafka's FileJwtRetriever (KIP-768, KIP-1139)."""
+    """Return a token file's path, from the settings of Kafka's FileJwtRetriever (KIP-768, KIP-1139)."""
     for name, text, class_name in (
         ("sasl.jaas.config", jaas, "OAuthBearerLoginModule"),
         ("sasl.login.callback.handler.class", kafka.get("sasl.login.callback.handler.class", ""), _HANDLER),
