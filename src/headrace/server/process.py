@@ -16,7 +16,7 @@ from headrace.storage.valkey.server import machine_memory
 
 
 class Stop:
-    """A request to end the server, with a reason."""
+    """A request to end the server."""
 
     def __init__(self) -> None:
         self._asked = asyncio.Event()
@@ -112,9 +112,7 @@ def keep_memory(cached: int) -> None:
     """Let glibc reuse large buffers instead of returning each to the kernel.
 
     By default each batch of a megabyte is mapped, faulted in and unmapped, which costs more than all other work on it.
-
-    Args:
-        cached: size of the cached tails in bytes, which later topics reuse after a deletion.
+    `cached` is the size of the cached tails in bytes, which later topics reuse after a deletion.
     """
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
@@ -127,8 +125,7 @@ def keep_memory(cached: int) -> None:
 def settle_memory(cached: int) -> None:
     """Exclude objects of the start from garbage collection, which would stall the server for milliseconds.
 
-    Args:
-        cached: as for `keep_memory`.
+    `cached` as for `keep_memory`.
     """
     keep_memory(cached)
     gc.collect()

@@ -58,7 +58,7 @@ def choose(path: Path, name: str | None) -> Profile:
 
 
 def names(path: Path) -> list[str]:
-    """Return the names of the profiles in the file. Raises ProfileError."""
+    """Return the names of profiles in the file. Raises ProfileError."""
     return sorted(_read(path))
 
 

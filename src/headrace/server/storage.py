@@ -1,4 +1,4 @@
-"""Open the storage of a server: an external Redis or Redis Cluster, or the Valkey of the data directory."""
+"""Open the storage of a server: an external Redis or Redis Cluster, or the embedded Valkey."""
 
 import asyncio
 import contextlib
@@ -128,7 +128,7 @@ async def over_valkey(
     """
     admin = asynchronous(url)
     stack.push_async_callback(admin.aclose)
-    # The lock of the data directory excludes other servers; the epoch fences their writes still in flight.
+    # The lock of the data directory excludes other servers; the epoch fences their writes in flight.
     try:
         epoch = await begin_epoch(admin, Keyspace().epoch)
     except ERRORS as error:

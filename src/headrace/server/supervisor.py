@@ -52,7 +52,7 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class StatusReport(msgspec.Struct, frozen=True):
-    """Response of a broker process, a line of JSON: its addresses, or the error."""
+    """A broker process's response, a line of JSON: its addresses, or the error."""
 
     ready: Ready | None = None
     error: str = ""
@@ -61,7 +61,7 @@ class StatusReport(msgspec.Struct, frozen=True):
 
 
 def encode(message: Task | StatusReport) -> bytes:
-    """Return a message as a line of JSON."""
+    """Return a line of JSON."""
     return msgspec.json.encode(message, enc_hook=os.fspath) + b"\n"
 
 
@@ -91,7 +91,7 @@ class _Broker:
         assert process.stdin is not None
         assert process.stdout is not None
         with contextlib.suppress(ConnectionError):
-            # Keep the pipe open: its end stops the broker when this process dies.
+            # Its end would stop the broker.
             process.stdin.write(encode(self._task))
             await process.stdin.drain()
         line = await process.stdout.readline()
@@ -204,7 +204,7 @@ async def _valkey(
 
 
 def tasks(url: str, options: ServerOptions, settings: BrokerSettings, oci: OciSettings) -> list[Task]:
-    """Return the configuration of each broker: they differ in `node.id` and consecutive ports."""
+    """Return each broker's configuration: they differ in `node.id` and consecutive ports."""
     count = options.brokers
     own = {name: text for name, text in settings.given.items() if name != "broker.id"}
     # The embedded Valkey holds no other application's data.

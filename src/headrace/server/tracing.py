@@ -1,7 +1,7 @@
 """Traces through the server, by OpenTelemetry. Needs `headrace[otel]`; imported only if configured.
 
 The server continues traces of clients and begins none. Records carry them in the header `traceparent`, HTTP requests as
-W3C Trace Context. Thus a trace leads from the producer to the consumer, through every API.
+W3C Trace Context. A trace thus leads from the producer to the consumer.
 """
 
 import time
@@ -27,7 +27,7 @@ _current: ContextVar[Span | None] = ContextVar("headrace trace", default=None)
 
 
 class Tracing(ClusterListener):
-    """Export spans for requests and batches that belong to a trace."""
+    """Exports spans for requests and batches that belong to a trace."""
 
     def __init__(self, exporter: TraceExporter) -> None:
         self._exporter = exporter
