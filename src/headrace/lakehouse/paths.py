@@ -19,8 +19,7 @@ _GLOB: Final = re.compile(r"[\\*?\[\]{}]")
 def local_path(text: str) -> Path | None:
     """Return the absolute path that a user means, or None for an object store's URL.
 
-    Raises:
-        ValueError: The URL is of another machine.
+    Raise ValueError for another machine's URL.
     """
     if _SCHEME.match(text) is None:
         return Path(text).absolute()
@@ -33,12 +32,12 @@ def local_path(text: str) -> Path | None:
 
 
 def file_url(path: Path) -> str:
-    """Return the URL of a path. Letters, digits and `-._~/` are not percent-encoded."""
+    """Return a path's URL, in which letters, digits and `-._~/` are not percent-encoded."""
     return path.absolute().as_uri()
 
 
 def is_plain(path: Path) -> bool:
-    """Return whether encoding or decoding the path any number of times changes nothing."""
+    """Return whether encoding and decoding the path changes nothing."""
     text = str(path.absolute())
     return quote(text) == text
 
@@ -70,5 +69,5 @@ def for_spark(uris: list[str]) -> list[str]:
 
 
 def decoded(uris: list[str]) -> list[str]:
-    """Return the files of `DeltaTable.file_uris()` as paths, and object store URLs as they are."""
+    """Return the files of `DeltaTable.file_uris()` as paths or object store URLs."""
     return [unquote(each) if each.startswith("/") else each for each in uris]

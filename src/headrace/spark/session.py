@@ -1,4 +1,4 @@
-"""Start a local Spark session quickly, on the loopback address only, with this Python."""
+"""Start a local Spark session quickly, on the loopback address only."""
 
 import atexit
 import os
@@ -81,7 +81,7 @@ def create(
 
 
 def _light_conf(memory: str, private: Path, *, optimize: bool) -> dict[str, str]:
-    """No web page, few shuffle partitions, no replanning."""
+    """Use no web page, few shuffle partitions, no replanning."""
     # For files that a killed JVM cannot remove.
     java = f"-XX:+UseSerialGC {_quoted(f'-Djava.io.tmpdir={private}')} "
     java += _quoted(f"-Dlog4j2.configurationFile={file_url(private / _LOG4J_FILE)}")
@@ -111,10 +111,7 @@ def _quoted(option: str) -> str:
 
 
 def _socket_conf(private: Path) -> dict[str, str]:
-    """Return settings for Unix sockets to workers: over TCP each task waits 40 ms for a delayed ACK.
-
-    If the private folder's path is too long, TCP remains.
-    """
+    """Use Unix sockets, if the path is not too long: over TCP each task waits 40 ms for a delayed ACK."""
     if len(os.fsencode(private / _SOCKET_NAME)) > _LONGEST_SOCKET:
         return {}
     return {

@@ -26,7 +26,7 @@ def settle() -> None:
 def leave() -> None:
     """Suppress errors at the end of a reader process, which Spark kills after it has closed the connection.
 
-    On a busy machine the process may first find the end of its input, fail to report it, and print a traceback.
+    On a busy machine the process may first find the end of its input and print a traceback.
     """
     if isinstance(sys.exception(), EOFError):
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115  # until the process ends

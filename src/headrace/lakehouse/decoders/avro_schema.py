@@ -1,4 +1,4 @@
-"""Parse an Avro schema into a tree of types, with the kind of column for each.
+"""Parse an Avro schema into a tree of types, with their kinds of columns.
 
 Source: Apache Avro 1.12, Specification: "Names", "Logical Types".
 """
@@ -29,7 +29,7 @@ from headrace.lakehouse.write.columns import MOST_COLUMNS
 PRIMITIVES: Final = {
     "null": JSON,
     "boolean": BOOL,
-    # A schema may widen whole numbers and fractions later.
+    # A schema may widen numbers later.
     "int": INT,
     "long": INT,
     "float": FLOAT,
@@ -46,7 +46,7 @@ class SchemaError(ValueError):
 
 @dataclass(eq=False)
 class Type:
-    """An Avro type. A recursive type contains itself by reference."""
+    """A type, which may contain itself by reference."""
 
     name: str
     """`null`, `boolean`, `int`, `long`, `float`, `double`, `bytes`, `string`, `fixed`, `enum`, `array`, `map`, `union`
@@ -65,10 +65,7 @@ class Type:
 
 
 def parse(text: str, others: Mapping[str, str] | None = None) -> Type:
-    """Return the type of a schema in JSON. `others` are referenced schemas in order of dependency.
-
-    Raises SchemaError.
-    """
+    """Parse a schema in JSON. `others` are its references in order of dependency. Raise SchemaError."""
     names: dict[str, Type] = {}
     try:
         for name, other in (others or {}).items():
@@ -168,7 +165,7 @@ _FITTING: Final = {
 
 
 def _logical(made: Type, schema: dict[str, Any]) -> Type:
-    """Return the type with its logical type. The specification ignores one that does not fit."""
+    """Add the logical type if it fits. The specification ignores others."""
     logical = schema.get("logicalType")
     if not isinstance(logical, str) or made.name not in _FITTING.get(logical, ()):
         return made
@@ -184,7 +181,7 @@ def _logical(made: Type, schema: dict[str, Any]) -> Type:
 
 
 def kind_of(whole: Type) -> Kind:
-    """Return the struct of a record's fields. Raise SchemaError."""
+    """Return the struct of a record. Raise SchemaError."""
     if whole.name != "record" or not whole.fields:
         raise SchemaError("it is no record with fields: columns come from a record's fields")
     made = _record(whole, "", ())
@@ -249,7 +246,7 @@ def is_number(union: Type) -> bool:
 
 
 def branches(union: Type) -> list[tuple[str, Type]]:
-    """Return the types of a union that are not null, with their field names in a struct."""
+    """Return a union's types that are not null, with their field names in a struct."""
     plain = [one for one in union.inner if one.name != "null"]
     short = [one.full.rpartition(".")[2] or one.name for one in plain]
     if len(set(short)) < len(short):

@@ -1,7 +1,7 @@
 """Read values in Avro's binary encoding without a container, all written with one known schema.
 
-A reader takes bytes and a position. It returns the value and the position after it. Items are counted before they are
-read, so a forged count costs nothing.
+A reader returns the value and the position after it. Items are counted before they are read, so a forged count costs
+nothing.
 Source: Apache Avro 1.12, Specification, "Binary Encoding".
 """
 
@@ -24,10 +24,9 @@ class AvroDecoder:
     """Decode records of one schema."""
 
     def __init__(self, text: str, where: str, others: Mapping[str, str] | None = None) -> None:
-        """Prepare. `where` names the schema in messages; `others` are references in order of dependency.
+        """Prepare. `where` names the schema in messages; `others` as for `parse`.
 
-        Raises:
-            OptionError: A field cannot become a column.
+        Raise OptionError for a field that cannot become a column.
         """
         try:
             whole = parse(text, others)
@@ -58,7 +57,7 @@ def _why(error: Exception) -> str:
 
 
 class Value(bytes):
-    """The bytes of one value, with its remaining budget of cells."""
+    """A value's bytes and remaining budget of cells."""
 
     left: int
 
@@ -81,11 +80,11 @@ _INT: Final = (-(1 << 31), (1 << 31) - 1)
 
 
 class AvroError(ValueError):
-    """The bytes are not a value of the schema."""
+    """The bytes do not match the schema."""
 
 
 def reader(made: Type, kind: Kind) -> Read:  # noqa: PLR0911  # one for each kind
-    """Return the reader of a type whose column is of this kind."""
+    """Return the reader of a type for this kind of column."""
     if kind.name == "json":
         return lambda data, at: _loose(made, data, at, 0)
     if made.name == "record":

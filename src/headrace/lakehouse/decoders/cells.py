@@ -16,7 +16,7 @@ Count = Callable[[Any], int]
 
 
 def most_cells(size: int) -> int:
-    """Return the maximum cells in lists and maps of a value of this many bytes."""
+    """Return the maximum cells in lists and maps for a value's bytes."""
     return _CELLS[0] + _CELLS[1] * size
 
 
@@ -26,18 +26,18 @@ def too_many(size: int) -> str:
 
 
 def width(kind: Kind) -> int:
-    """Return the cells of one item. Nested lists are counted separately."""
+    """Return the cells of an item, without nested lists."""
     return max(1, sum(width(one.kind) for one in kind.fields)) if kind.name == "struct" else 1
 
 
 def widest(kind: Kind) -> int:
-    """Return the maximum cells of an item in its lists and maps, or 0 without any."""
+    """Return the maximum cells of an item in its lists and maps."""
     inside = max((widest(each) for each in (*kind.inner, *(one.kind for one in kind.fields))), default=0)
     return max(inside, 0, *(width(each) for each in kind.inner))
 
 
 def within(kind: Kind, values: list[Any], sizes: Iterable[int], faults: Faults) -> list[Any]:
-    """Return the values, without those that exceed the limit for their sizes in bytes."""
+    """Return the values within the limit for their sizes in bytes."""
     count = counter(kind) if widest(kind) > FEW_CELLS else None
     if count is None:
         return values

@@ -33,7 +33,7 @@ class _Decoder(Protocol):
 
 
 class WireDecoder:
-    """Decodes each value by its own schema. Only schemas are cached."""
+    """Decodes each value by its own schema."""
 
     def __init__(self, registry: Registry, message: str | None = None) -> None:
         """Prepare. The Protobuf name `message` overrides the indexes."""
@@ -58,7 +58,7 @@ class WireDecoder:
             found = decoder.decode(pa.array([whole[row][start:] for row, start in places], pa.binary()), columns)
             made = refitted(found.columns, columns, found.reasons)
             reasons |= {rows[row]: why for row, why in found.reasons.items()}
-            if len(found.reasons) < len(rows):  # without a decoded row, a schema adds no columns
+            if len(found.reasons) < len(rows):  # otherwise the schema adds no columns
                 columns = grown(columns, pa.schema(list(made.type)))
                 parts.append((rows, made))
         return Decoded(_in_order(parts, columns, len(values)), reasons)
@@ -163,10 +163,7 @@ def _in_order(parts: list[tuple[list[int], pa.StructArray]], columns: pa.Schema,
 
 
 def _indexes(value: bytes) -> tuple[tuple[int, ...], int]:
-    """Return Protobuf's message indexes and the start of the message. A single 0 is the first message.
-
-    Raises ValueError or IndexError for a value without indexes.
-    """
+    """Return Protobuf's message indexes (a single 0 is the first message) and the message's start."""
     count, at = _varint(value, _PREFIX)
     if not 0 <= count <= _MOST_INDEXES:
         raise ValueError(count)

@@ -1,4 +1,4 @@
-"""Decode record values into columns by the schema of `--schema`, with one decoder per process.
+"""Decode record values by the schema of `--schema`, with one decoder per process.
 
 Failed values are found by bisection, and only their records are set aside. Errors of a registry or a store are raised.
 """
@@ -36,11 +36,9 @@ class Decoder(Protocol):
     """Makes columns of values."""
 
     def decode(self, values: pa.Array, known: pa.Schema) -> Decoded:
-        """Decode values without nulls into columns, named as those of a table with the `known` columns.
+        """Decode values without nulls into columns, named as the `known` ones.
 
-        Raises:
-            StoreUnavailable: A registry does not answer.
-            RegistryRefused: A registry denies access.
+        Raise StoreUnavailable, RegistryRefused.
         """
 
 
@@ -58,11 +56,7 @@ class Decoding:
 
     @classmethod
     def of(cls, schema: str, *, registry: str | None = None, message: str | None = None) -> "Decoding":
-        """Return the decoding for a user's options.
-
-        Raises:
-            OptionError: The schema is missing or invalid, or the options conflict.
-        """
+        """Return the decoding for a user's options. Raise OptionError, also if options conflict."""
         if (schema == WIRE) != (registry is not None):
             raise OptionError(
                 "--schema confluent and --schema-registry go together: the registry, or a folder of schemas by id, "
@@ -87,14 +81,13 @@ class Decoding:
         return made
 
     def decoder(self) -> Decoder:
-        """Return this process's decoder. It keeps no state of values or tables."""
+        """Return this process's decoder, which keeps no state of values or tables."""
         return _made(self)
 
     def columns(self, known: pa.Schema) -> pa.Schema | None:
         """Return the columns that the schema adds to a table, or None if each value has its own.
 
-        Raises:
-            ValueError: A field cannot become a column.
+        Raise ValueError for a field that cannot become a column.
         """
         kind = getattr(self.decoder(), "kind", None)
         return None if kind is None else pa.schema(list(placed(kind, known).type))
@@ -102,7 +95,7 @@ class Decoding:
 
 @lru_cache(maxsize=8)
 def _registry(place: str) -> Registry:
-    """Return the registry client of this process: each schema is requested once."""
+    """One per process, so that each schema is requested once."""
     return Registry(place)
 
 
@@ -147,13 +140,9 @@ class Values:
         refused: Mapping[str, str] | None = None,
         check: Check | None = None,
     ) -> None:
-        """Prepare.
+        """Prepare. `columns` are the table's value columns. `check` is called with each batch before it is written.
 
-        Args:
-            decoding: How values become columns.
-            columns: Value columns of the table.
-            refused: Columns that the table cannot get, with the reason.
-            check: Called with each batch before it is written.
+        `refused` are columns that the table cannot get, with the reason.
         """
         self._decoder = decoding.decoder()
         self._refused = refused or {}
@@ -184,14 +173,14 @@ class Values:
         return pa.RecordBatch.from_arrays([*rows.columns, *parts], schema=pa.schema([*COLUMNS, *self.columns]))
 
     def _parts(self, batch: pa.RecordBatch, first: int, reasons: Faults) -> list[tuple[pa.RecordBatch, pa.StructArray]]:
-        """Return the batch in parts that decode, in order. A failed record is a part without columns."""
+        """Return parts that decode, in order. A failed record is a part without columns."""
         if not batch.num_rows:
             return []
         try:
             found, faults = self._decoded(batch)
         except SparkError:
             raise
-        except Exception as error:  # a library may raise any error for malformed values
+        except Exception as error:  # a library may raise any error
             if batch.num_rows == 1:
                 reasons[first] = f"{type(error).__name__}: {first_line(error)}"
                 return [(batch, nothing(1))]
@@ -219,7 +208,7 @@ class Values:
         if len(found) != batch.num_rows:
             raise ValueError(f"{len(found)} rows of {batch.num_rows} values")
         columns = self.columns
-        if len(faults) < batch.num_rows:  # without a decoded record, a batch adds no columns
+        if len(faults) < batch.num_rows:  # otherwise the batch adds no columns
             self.columns = grown(columns, pa.schema(list(found.type)))
         try:
             whole = self._whole(batch, found)

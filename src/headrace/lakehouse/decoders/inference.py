@@ -1,7 +1,7 @@
 """Find the kinds of columns that no schema describes, from the table and from the values.
 
-Most values of a batch decide a new column's kind. Values that differ are set aside. Whole numbers become fractions, and
-beyond 64 bits decimals, if no value changes.
+Most values of a batch decide a new column's kind; others are set aside. Whole numbers become fractions, and beyond 64
+bits decimals, if no value changes.
 """
 
 from collections import Counter
@@ -44,10 +44,7 @@ _FULL: Final = f"the table has {MOST_COLUMNS:,} columns of values, and gets no m
 
 
 def columns_of(values: Sequence[dict[str, Any] | None], known: pa.Schema, faults: Faults) -> Kind:
-    """Return the kind of whole values: a struct of all fields that have or get a column.
-
-    Fields of `known` have a column. `faults` gets a reason for each value with a field that cannot get one.
-    """
+    """Return a struct of all fields that have a column in `known` or get one. `faults` gets reasons for others."""
     room = max(0, MOST_COLUMNS - leaves(known))
     if len(dict.fromkeys(chain.from_iterable(filter(None, values)))) > len(known) + room:
         values = _fitting(values, known, room, faults)
@@ -89,10 +86,7 @@ def _fields(
 def _fitting(
     values: Sequence[dict[str, Any] | None], known: pa.Schema, room: int, faults: Faults
 ) -> list[dict[str, Any] | None]:
-    """Leave out values whose new fields have no room, and fields that show no type.
-
-    Fields of most values come first, then fields of the values with the fewest new ones.
-    """
+    """Leave out values whose new fields have no room, and fields that show no type. Frequent fields come first."""
     names, own = Names(known.names), set(known.names)
     known_fields: dict[str, bool] = {}
     new: dict[int, set[tuple[str | None, ...]]] = {}
@@ -143,7 +137,7 @@ def _blame(values: Sequence[Any], here: Sequence[Any], why: str, faults: Faults)
 
 
 def adopted(kind: pa.DataType, values: Sequence[Any]) -> Kind | None:
-    """Return the kind of an existing column, with the field names of these values."""
+    """Return an existing column's kind, with the field names of these values."""
     found = of_type(kind, text=True)
     return None if found is None else _named(found, values)
 
@@ -158,14 +152,14 @@ def _named(kind: Kind, values: Sequence[Any]) -> Kind:
     names = Names([one.column for one in kind.fields], own=False)
     sources: dict[str, str] = {}
     held: dict[str, list[Any]] = {}
-    for value in objects:  # once, because each object may have another field
+    for value in objects:  # once: objects may have different fields
         for source, each in value.items():
             held.setdefault(source, []).append(each)
     for source in held:
         try:
             sources.setdefault(names.column(source), source)
         except ValueError:
-            continue  # making the column finds that it cannot become one
+            continue  # found later
     fields = []
     for one in kind.fields:
         source = sources.get(one.column)
@@ -175,7 +169,7 @@ def _named(kind: Kind, values: Sequence[Any]) -> Kind:
 
 
 def inferred(values: Sequence[Any], depth: int = 1) -> Kind | None:
-    """Return the kind of a new column, or None if no value shows a type. Raise ValueError if none fits."""
+    """Return a new column's kind, or None if no value shows a type. Raise ValueError if none fits."""
     if depth > DEEPEST:
         raise ValueError(f"nested deeper than {DEEPEST} levels")
     counts = Counter(map(type, values))

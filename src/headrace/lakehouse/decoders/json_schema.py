@@ -1,4 +1,4 @@
-"""Kinds of columns from a JSON Schema, written by hand or by libraries such as pydantic."""
+"""Kinds of columns from a JSON Schema."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -35,11 +35,7 @@ class SchemaError(ValueError):
 
 
 def parse(text: str, where: str, load: Loader = lambda _: None) -> Kind:
-    """Return the struct that a JSON Schema describes. `where` names it in messages; `load` finds references.
-
-    Raises:
-        OptionError: The schema cannot become columns.
-    """
+    """Return the struct of a schema. `where` names it in messages; `load` finds references. Raise OptionError."""
     try:
         described = json.loads(text)
         kind = _Reader(described, load).kind(described, "", (), described)
@@ -70,13 +66,13 @@ class _Reader:
             )
 
     def kind(self, described: Any, path: str, above: tuple[int, ...], root: Any) -> Kind:
-        """`above` are the enclosing schemas by identity: a recursive schema becomes JSON. References are in `root`."""
+        """`above` are the enclosing schemas by identity: a recursive one becomes JSON. References are in `root`."""
         self._seen += 1
         if self._seen > 20 * MOST_COLUMNS:
             raise SchemaError(f"field {path}: more than {20 * MOST_COLUMNS:,} schemas are in one another")
         described, root = self._resolved(described, path, root)
         if isinstance(described, bool) or described == {}:
-            return JSON  # `false` allows no value; one that exists is kept as it is
+            return JSON  # `false` allows no value; an existing one is kept
         if not isinstance(described, dict):
             raise SchemaError(f"field {path or '(the whole)'}: {str(described)[:60]} is no schema")
         if id(described) in above or len(above) >= DEEPEST:
@@ -132,10 +128,7 @@ class _Reader:
         return _common(kinds)
 
     def _whole(self, options: list[tuple[Any, Any]], inside: tuple[int, ...]) -> Kind:
-        """Return a struct of all properties of several objects.
-
-        A property with several kinds becomes JSON. Values of other alternatives are not decoded.
-        """
+        """Return a struct of the properties of all objects. A property with several kinds becomes JSON."""
         kinds: dict[str, list[Kind]] = {}
         for one, root in options:
             for each in self.kind(one, "", inside, root).fields:

@@ -1,7 +1,7 @@
 """Decode JSON objects into columns that a schema describes or that the values show.
 
 pyarrow is faster than msgspec but crashes for some values and changes others. It reads only batches that a check finds
-usual. Both give the same columns.
+usual, with the same result.
 """
 
 import re
@@ -60,7 +60,7 @@ class JsonDecoder:
 
 
 def placed(kind: Kind, known: pa.Schema) -> Kind:
-    """Return a struct of whole values, with the columns of its fields in a table. Raise ValueError."""
+    """Return a struct with the columns of its fields in a table. Raise ValueError."""
     names = assigned([one.source for one in kind.fields], known.names)
     return of_fields([Field(one.source, names[one.source], one.kind) for one in kind.fields], closed=kind.closed)
 
@@ -115,9 +115,9 @@ def depth(value: Any) -> int:
 
 
 def read_plain(text: pa.Array, fields: pa.Schema | None, *, others: bool) -> pa.StructArray | None:
-    """Return the values with these columns, or None if pyarrow cannot read one exactly.
+    """Return the values, or None if pyarrow cannot read one exactly.
 
-    `others`: leave out other fields, which otherwise make the result None.
+    Other fields are left out with `others`; without, they make the result None.
     """
     if not fields or not len(text) or not all(_is_simple(one, own=True) for one in fields):
         return None
@@ -142,7 +142,7 @@ def read_plain(text: pa.Array, fields: pa.Schema | None, *, others: bool) -> pa.
 
 
 def _empty_fields(text: pa.Array, fields: pa.Schema) -> list[pa.Field]:
-    """Return fields that are always null, which are frequent and get no column.
+    """Return fields that are always null, which get no column.
 
     pyarrow would make a column as long as the batch for each.
     """
@@ -195,7 +195,7 @@ def _is_usual(text: pa.Array, lines: bytes, fields: pa.Schema, *, others: bool) 
         return False
     if lines.count(b"\n") != len(text) or any(one in lines for one in _UNUSUAL):
         return False
-    # pyarrow rejects whole numbers that do not fit. The columns bound the depth, except in skipped fields.
+    # pyarrow rejects whole numbers that do not fit.
     if any(_has_fractions(one.type) for one in fields):
         suspects = text.filter(pc.match_substring_regex(text, _LONG_NUMBERS)).to_pylist()
         if not all(map(_has_doubles, suspects)):

@@ -1,7 +1,6 @@
 """Define the kinds of columns in a typed table and the values that each accepts.
 
-A kind is an Arrow type with a conversion, because pyarrow's own conversions accept too much. Delta, Parquet and their
-readers support all of the types.
+pyarrow's own conversions accept too much. Delta, Parquet and their readers support all of the types.
 """
 
 from collections.abc import Iterable
@@ -89,7 +88,7 @@ def mapping(key: Kind, value: Kind) -> Kind:
 
 
 def struct(fields: Iterable[tuple[str, Kind]], *, columns: Iterable[str] = (), closed: bool = False) -> Kind:
-    """Return a struct. Only a whole value may have no fields. Raise ValueError for invalid names."""
+    """Return a struct, with fields unless a whole value. Raise ValueError for invalid names."""
     given = dict(fields)
     names = assigned(given, list(columns), own=False)
     return of_fields([Field(name, names[name], kind) for name, kind in given.items()], closed=closed)
@@ -107,7 +106,7 @@ _OF_COLUMN: Final = {one.type: one for one in (BOOL, INT, FLOAT, TEXT, BYTES, MO
 
 
 def of_type(kind: pa.DataType, *, text: bool) -> Kind | None:
-    """Return the kind of a table's column, or None for a type that no value becomes.
+    """Return a column's kind, or None for a type that no value becomes.
 
     With `text`, values are JSON with times as text. Otherwise they come from another column.
     """

@@ -35,10 +35,9 @@ _SAID: Final = re.compile(r"\S+\.proto:.*")
 
 
 def compiled(text: str, where: str, others: Mapping[str, str] | None = None, folder: str | None = None) -> bytes:
-    """Return the descriptors of a `.proto` file's text. Imports are in `others`, by import name, and in `folder`.
+    """Return the descriptors of a `.proto` text. Imports are in `others`, by name, and in `folder`.
 
-    Raises:
-        OptionError: The file is invalid; the message quotes the compiler.
+    Raise OptionError, with the compiler's message.
     """
     try:
         from grpc_tools import protoc  # noqa: PLC0415  # an extra
@@ -61,7 +60,7 @@ def compiled(text: str, where: str, others: Mapping[str, str] | None = None, fol
         includes = [f"-I{one}" for one in (".", *([str(Path(folder).absolute())] if folder else ()), include)]
         command = [sys.executable, "-m", "grpc_tools.protoc", *includes, "--include_imports"]
         try:
-            # In a separate process, because the compiler prints errors and exits.
+            # In a separate process: the compiler prints errors and exits.
             done = subprocess.run(
                 [*command, f"--descriptor_set_out={result}", main],
                 cwd=made,
@@ -166,7 +165,7 @@ def _single(one: Any, above: tuple[str, ...]) -> Kind:
 
 
 def is_json(message: Any, above: tuple[str, ...]) -> bool:
-    """Return whether a message becomes JSON: it has no fields, contains itself, or is nested too deeply."""
+    """Return whether a message has no fields, contains itself, or is nested too deeply."""
     return not message.fields or message.full_name in above or len(above) >= DEEPEST or _contains_itself(message)
 
 

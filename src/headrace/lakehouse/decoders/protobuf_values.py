@@ -1,7 +1,7 @@
 """Decode Protobuf messages of one type, known by its descriptor.
 
-The wire format is checked first: the library accepts too much, such as a field with another wire type than declared. An
-empty message of two bytes takes as much memory as all of its fields.
+The wire format is checked first: the library accepts fields with another wire type than declared. An empty message of
+two bytes takes as much memory as all of its fields.
 Source: protobuf.dev, "Encoding"; groups are of proto2.
 """
 
@@ -25,16 +25,11 @@ class ProtobufDecoder:
     """Decodes messages of one type."""
 
     def __init__(self, descriptors: bytes, message: str | None, where: str, *, indexes: tuple[int, ...] = ()) -> None:
-        """Prepare.
+        """Prepare. Raise OptionError for a message that does not exist or cannot become columns.
 
-        Args:
-            descriptors: A FileDescriptorSet, as `protoc --include_imports --descriptor_set_out` writes it.
-            message: The message's full name, or None to use `indexes`.
-            where: The schema's name in messages.
-            indexes: Index of the message in the last file, and of nested messages below it.
-
-        Raises:
-            OptionError: The message does not exist or cannot become columns.
+        `descriptors` is a FileDescriptorSet, as `protoc --include_imports --descriptor_set_out` writes it. `message` is
+        a full name, or None to use `indexes`: of the message in the last file, and of nested messages. `where` is the
+        schema's name.
         """
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # noqa: PLC0415  # an extra
 
@@ -157,7 +152,7 @@ class Layout:
 
 
 def layout(descriptor: Any) -> Layout:
-    """Return the layout of a message and its nested messages, each once."""
+    """Return a message's layout, with each nested message once."""
     made = {descriptor.full_name: Layout(descriptor.full_name)}
     left = [descriptor]
     while left:

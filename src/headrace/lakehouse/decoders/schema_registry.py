@@ -56,7 +56,7 @@ class Registry:
         self._missing: dict[int, tuple[float, str | None]] = {}
 
     def schema(self, number: int) -> Schema | None:
-        """Return the schema of an ID, or None if it does not exist.
+        """Return the schema of an ID, or None.
 
         Raises:
             StoreUnavailable: The registry does not answer.
@@ -203,7 +203,7 @@ class Registry:
 
 
 class RegistryRefused(OptionError):
-    """The registry denies access, so no value can be decoded and none is set aside."""
+    """The registry denies access. No value is set aside."""
 
 
 def _is_away(status: int) -> bool:
@@ -235,7 +235,7 @@ def _collect_names(folder: Path, text: str, found: dict[str, str], asked: set[st
     try:
         left = [(json.loads(text), "")]
     except (ValueError, RecursionError):
-        return  # its reader reports that it is no schema
+        return  # reported by its reader
     names: set[str] = set()
     while left:
         one, space = left.pop()

@@ -1,8 +1,7 @@
-"""Encode JSON values as VARIANT: any JSON, each value with its own shape, in Parquet's binary form.
+"""Encode JSON values as VARIANT, Parquet's binary form in which each value has its own shape.
 
 Objects refer to a dictionary of field names, `metadata`. Numbers follow Spark's `parse_json`: integers in as few bytes
-as possible, fractions as decimals up to 38 digits, others as doubles. A number that a double would change is not
-encoded.
+as possible, fractions as decimals up to 38 digits, others as doubles unless that changes them.
 Source: Apache Parquet, VariantEncoding.md.
 """
 
@@ -73,7 +72,7 @@ class VariantDecoder:
 
 
 class Encoder:
-    """Encodes the values of one batch. Equal dictionaries are made once."""
+    """Encodes a batch. Equal dictionaries are made once."""
 
     def __init__(self) -> None:
         self._dictionaries: dict[tuple[str, ...], bytes] = {}
@@ -82,8 +81,9 @@ class Encoder:
         """Return the `metadata` and `value` of a JSON text.
 
         Raises:
-            msgspec.MsgspecError, ValueError, OverflowError, RecursionError: The text is no JSON, has a number beyond
-                doubles, or is nested too deeply.
+            msgspec.MsgspecError, ValueError, OverflowError, RecursionError: Invalid JSON, a number beyond doubles, or
+            nested
+                too deeply.
         """
         names: dict[str, int] = {}
         found = _JSON.decode(text)
@@ -139,7 +139,7 @@ def _text(value: str) -> bytes:
 def _object(value: dict[str, Any], names: dict[str, int]) -> bytes:
     ids = [names.setdefault(name, len(names)) for name in value]
     starts, data = _laid_out(value.values(), names)
-    # By name: strings compare by code point, the byte order of UTF-8.
+    # Strings compare by code point, the byte order of UTF-8.
     ordered = sorted(zip(value, ids, starts, strict=False))
     id_size, start_size = _size(max(ids, default=0)), _size(starts[-1])
     large = len(ids) >= _MANY

@@ -27,7 +27,7 @@ class Group(NamedTuple):
 
 
 class DataFile:
-    """A file whose row groups hold records in offset order."""
+    """A file with records in offset order."""
 
     def __init__(self, name: tuple[str, str], opened: Any) -> None:
         self._name = name
@@ -57,7 +57,7 @@ class DataFile:
         return FILES.group((*self._name, group.place), lambda: self._read(group, COLUMNS))
 
     def scan(self, group: Group, columns: Sequence[str]) -> pa.Table:
-        """Return some columns of a row group, without caching it."""
+        """Return some columns of a row group, uncached."""
         return self._read(group, columns)
 
     def _read(self, group: Group, columns: Sequence[str]) -> pa.Table:

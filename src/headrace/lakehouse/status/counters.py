@@ -1,4 +1,4 @@
-"""Count the progress of a running archive after each batch, for /metrics, terminal and console."""
+"""Count the progress of a running archive, for /metrics, terminal and console."""
 
 import threading
 import time
@@ -11,7 +11,7 @@ from headrace.metrics.runs import MOST_COMMITS, Commit, Freshness
 
 
 class Standing(NamedTuple):
-    """Progress of a table, in offsets of all partitions together."""
+    """A table's progress, in offsets of all partitions together."""
 
     archived: int
     end: int
@@ -82,7 +82,7 @@ class Progress:
 
     @property
     def unreadable(self) -> tuple[str, ...]:
-        """One line for each stored batch, of any topic, that was skipped as unreadable."""
+        """One line for each stored batch, of any topic, that was skipped."""
         return tuple(line for topic in self.topics.values() for line in topic.unreadable)
 
 
@@ -120,7 +120,7 @@ class TopicFigures:
 
 
 class Figures:
-    """Collects the progress of an archive, from any thread."""
+    """Collects an archive's progress, from any thread."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         """Start at zero; `clock` returns seconds since 1970."""

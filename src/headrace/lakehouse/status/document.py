@@ -1,4 +1,4 @@
-"""Report a running archive in a document in the storage, which the server's web console shows.
+"""Report a running archive in a document in the storage, for the server's web console.
 
 The archive does not wait for the storage and continues if it rejects the document.
 """
@@ -31,7 +31,7 @@ _MOST_RUNS: Final = 100
 
 @dataclass(frozen=True)
 class Told:
-    """Properties of an archive that do not change while it runs."""
+    """Constant properties of an archive."""
 
     redis: str
     """The storage URL of the server."""
@@ -63,7 +63,7 @@ class Teller:
         self._wake.set()
 
     def end(self, state: State, problem: str = "") -> None:
-        """Write the final state. The wait for an unresponsive storage is limited."""
+        """Write the final state. The wait for the storage is limited."""
         self._state, self._problem = state, problem[:_MOST_PROBLEM]
         self._ended.set()
         self._wake.set()
@@ -140,7 +140,7 @@ class _When(msgspec.Struct, frozen=True):
 
 
 def make_room(connection: "redis.Redis", key: str, own: str) -> None:
-    """Delete the documents that were not updated for longest if there are too many."""
+    """Delete the least recently updated documents if there are too many."""
     if int(connection.hlen(key)) < _MOST_RUNS or connection.hexists(key, own):
         return
     told: dict[Any, Any] = connection.hgetall(key)

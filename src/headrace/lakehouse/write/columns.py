@@ -1,4 +1,4 @@
-"""Name the columns of typed tables, one for each field, add columns, and fit a batch's rows to them."""
+"""Name the columns of typed tables, one for each field, and fit a batch's rows to them."""
 
 import hashlib
 import re
@@ -85,7 +85,7 @@ REFUSED: Final = re.compile("[ ,;{}()\n\t=]")
 """Characters that Delta does not allow in a column's name."""
 # Also characters that a terminal cannot show and UTF-8 cannot encode.
 _ODD: Final = re.compile(f"{REFUSED.pattern[:-1]}\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
-# The underscore of an escape in a name is escaped, so two fields never share a column.
+# A name's own underscore is escaped, so two fields never share a column.
 _ESCAPE: Final = re.compile("_(?=x(?:[0-9a-f]{4,6})?_)")
 _DIGITS: Final = 8
 
@@ -104,10 +104,9 @@ def _digest(plain: str) -> str:
 
 
 def plain_name(field: str, *, own: bool = True) -> str:
-    """Return the column's name by rules 1 and 2.
+    """Return the column's name by rules 1 and 2. Raise ValueError if it is too long.
 
-    `own`: the archive's own columns are at the same level, so not inside a struct. Raise ValueError for a name that is
-    too long.
+    `own`: the archive's own columns are at the same level, so not inside a struct.
     """
     _check(field)
     name = _ODD.sub(_code, _ESCAPE.sub(_code, field)) or "_x_"
@@ -124,7 +123,7 @@ def plain_name(field: str, *, own: bool = True) -> str:
 
 
 class Names:
-    """Maps fields to the columns of a table or of a struct."""
+    """Maps fields to columns of a table or struct."""
 
     def __init__(self, columns: Iterable[str], *, own: bool = True) -> None:
         """Prepare. `own` as for `plain_name`."""
@@ -153,7 +152,7 @@ class Names:
 
 
 def assigned(fields: Collection[str], columns: Iterable[str], *, own: bool = True) -> dict[str, str]:
-    """Return the columns of fields at one level: those of `columns` first, then new ones. Raise as `Names.column`."""
+    """Return the columns of fields at one level, existing ones first. Raise as `Names.column`."""
     names = Names(columns, own=own)
     found = {}
     for name in fields:

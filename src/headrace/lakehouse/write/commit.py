@@ -20,7 +20,7 @@ from headrace.lakehouse.write.table import ArchiveTable, Conflict, Snapshot, Wri
 
 
 class ArchiveGap(SparkError):
-    """The log still has records before the batch that the table lacks: the checkpoint is another table's."""
+    """The table lacks earlier records that the log has: the checkpoint is another table's."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Fences:
-    """The first offset of each partition that a table lacks, from which the batch is written."""
+    """The first offset of each partition that a table lacks."""
 
     offsets: Mapping[TopicPartition, int]
     dead: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -104,7 +104,7 @@ class OffsetCommitter(Protocol):
 
 
 def standing_of(extents: Mapping[int, Extent], fences: Mapping[int, int]) -> Standing:
-    """Return a topic table's progress, for fences below which it has everything."""
+    """Return a topic table's progress for these fences."""
     # Retention may have deleted archived records: nothing remains below the log start offset.
     archived = sum(max(one.start, min(one.end, fences.get(number, 0))) for number, one in extents.items())
     return Standing(archived, sum(one.end for one in extents.values()))
@@ -189,7 +189,7 @@ class BatchArchiver:
                 had.traces |= {trace: None for result in mine for trace in result.traces}
                 had.reason = had.reason or next((result.reason for result in mine if result.dead), "")
                 self._step("table committed")
-            # The next iteration skips committed records, which are below their fences.
+            # Committed records are below their fences.
             if not refused:
                 break
         return replace(self._finish(done), conflicts=conflicts)
@@ -232,8 +232,8 @@ class BatchArchiver:
     ) -> bool:
         """Add new columns to the tables. Return True if the batch must be written again for them.
 
-        A separate commit adds the columns, before the files' fences are read. Records with a rejected column are set
-        aside when the batch is written again.
+        A separate commit adds the columns, before the files' fences are read. The repeated batch sets records with a
+        rejected column aside.
         """
         changed = False
         for name, mine in _by_topic(results).items():

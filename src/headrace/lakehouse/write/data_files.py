@@ -1,7 +1,4 @@
-"""Write data files of a table, with statistics for Delta's log.
-
-A reader finds an offset with few reads. Statistics are minimum, maximum and null count of every primitive column.
-"""
+"""Write data files of a table, with minimum, maximum and null count of every primitive column for Delta's log."""
 
 import contextlib
 import itertools
@@ -65,7 +62,7 @@ class Unbounded(ValueError):
 
 
 class Statistics:
-    """Statistics of one file's rows, collected while they are written."""
+    """Statistics of a file that is being written."""
 
     def __init__(self, columns: pa.Schema, *, leave_out: frozenset[str] = frozenset()) -> None:
         numbers = itertools.count()
@@ -74,7 +71,7 @@ class Statistics:
         self.rows = 0
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Add the rows of a batch, which have their own row groups."""
+        """Add a batch, which has its own row groups."""
         if rows.num_rows == 0:
             return
         self.rows += rows.num_rows
@@ -106,7 +103,7 @@ class Statistics:
                 self._unbounded.add(leaf.names)
 
     def json(self, footer: pq.FileMetaData) -> str:
-        """Return the statistics of an add action: of all columns, or only the number of rows."""
+        """Return an add action's statistics: of all columns, or only the number of rows."""
         low, high, nulls, missing = self.parts(footer)
         if missing:
             return f'{{"numRecords":{self.rows}}}'
@@ -138,7 +135,7 @@ class Statistics:
 
 
 def can_skip(column: pa.Field) -> bool:
-    """Return whether Delta can skip files by this column's name: it is neither nested nor boolean."""
+    """Return whether Delta can skip files by this column: it is neither nested nor boolean."""
     named = column.name.isidentifier() and column.name.isascii()
     kind = column.type
     other = pa.types.is_nested(kind) or _is_binary(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)
@@ -157,7 +154,7 @@ def _text(value: Any) -> str:
 
 
 def _quoted(text: str) -> str:
-    # Not escaped: delta-rs decodes some escaped characters, such as U+20000, wrongly.
+    # delta-rs decodes some escaped characters, such as U+20000, wrongly.
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -303,7 +300,7 @@ class OpenFile:
         self.statistics.add(rows)
 
     def close(self) -> tuple[int, pq.FileMetaData]:
-        """Finish the file durably and return its size in bytes and its footer."""
+        """Finish the file durably. Return its size in bytes and its footer."""
         self._writer.close()
         return self._place.finish(self._sink), self._writer.writer.metadata
 
@@ -318,7 +315,7 @@ _ARCHIVE: Final = ("key", "value", "topic", "partition", "offset", "timestamp", 
 
 
 def with_field_ids(columns: pa.Schema) -> pa.Schema:
-    """Return all columns of a table, in order, with field IDs."""
+    """Return a table's columns with field IDs."""
     numbers = itertools.count(1)
     own = min(len(_ARCHIVE), len(columns))
     found = list(_numbered(list(columns)[:own], numbers))
@@ -368,7 +365,7 @@ def _flat(columns: pa.Schema, names: list[str]) -> list[str]:
 
 
 def group_rows(batch: pa.RecordBatch) -> int:
-    """Return the rows of a row group of about 4 MiB, estimated from a sample."""
+    """Return the rows of about 4 MiB, estimated from a sample."""
     low, high = _GROUP_ROWS
     fitting = _GROUP_BYTES * batch.num_rows // max(1, batch.nbytes)
     return int(max(low, min(high, fitting)))

@@ -1,7 +1,7 @@
 """Mirror a Delta table's files as an Iceberg table in a standard catalog.
 
-After each Delta commit, one Iceberg commit adds missing files and removes others. The difference is always computed
-again. The next commit thus repairs an interrupted one, and of two concurrent commits one finds nothing to do.
+After each Delta commit, one Iceberg commit applies the difference, which is always computed again. The next commit thus
+repairs an interrupted one, and of two concurrent commits one finds nothing to do.
 """
 
 import contextlib
@@ -64,7 +64,7 @@ class IcebergName:
             raise OptionError(f"--iceberg must be CATALOG:NAMESPACE.TABLE, such as lake:archive.{TOPIC}: {self.text!r}")
 
     def of(self, topic: str) -> "IcebergName":
-        """Return the name for a topic, with `_` for characters that tables may not have."""
+        """Return a topic's name, with `_` for characters that tables may not have."""
         return IcebergName(self.text.replace(TOPIC, re.sub(r"[^A-Za-z0-9_]", "_", topic)), self.options)
 
 
@@ -110,7 +110,7 @@ class IcebergTwin:
         with contextlib.suppress(NamespaceAlreadyExistsError):
             self._catalog.create_namespace(self._identifier[:-1])
         try:
-            # Some catalogs return an existing table, so its Delta table is always checked.
+            # Some catalogs return an existing table.
             found = self._create()
         except TableAlreadyExistsError:
             found = self._catalog.load_table(self._identifier)
@@ -136,7 +136,7 @@ class IcebergTwin:
                 )
 
     def _check_files(self, paths: Iterable[str], columns: pa.Schema) -> None:
-        """Check the field IDs of files to be listed. Older files have none and are read by column name."""
+        """Check the field IDs of files. Older files have none and are read by column name."""
         wanted = dict(field_ids(data_files.with_field_ids(columns)))
         for path in paths:
             with self._table.io.new_input(path).open() as file:
@@ -147,7 +147,7 @@ class IcebergTwin:
     def _create(self) -> Any:
         """Create a table, with its metadata next to Delta's log or where the catalog keeps all metadata.
 
-        It starts with one column, because catalogs number the columns of a new table in different orders.
+        It starts with one column, because catalogs number several in different orders.
         """
         from pyiceberg.exceptions import BadRequestError, ForbiddenError  # noqa: PLC0415
 
@@ -157,7 +157,7 @@ class IcebergTwin:
             data_files.with_field_ids(pa.schema([COLUMNS.field(0)])),
             properties={
                 _DELTA: self._delta,
-                # After a conflict the commit is computed again here, never resent.
+                # After a conflict the commit is computed again, never resent.
                 "commit.retry.num-retries": "0",
                 # The files belong to the Delta table, too.
                 "gc.enabled": "false",
@@ -230,7 +230,7 @@ class IcebergTwin:
 
 
 def twin_of(table: ArchiveTable, options: Mapping[str, str]) -> IcebergTwin | None:
-    """Return the Iceberg mirror of a Delta table, or None. Raise as IcebergTwin."""
+    """Return a Delta table's Iceberg mirror, or None. Raise as IcebergTwin."""
     name = table.noted(PROPERTY)
     return None if name is None else IcebergTwin(IcebergName(name, options), table)
 

@@ -1,6 +1,6 @@
 """Access a table's folder, local or in an object store, with delta-rs' storage options.
 
-Driver and executors use the same options, so the table's log and files always use the same client.
+Driver and executors use the same options, and thus the same client for log and files.
 """
 
 import contextlib
@@ -47,10 +47,7 @@ class Place:
     def of(cls, text: str, storage: Mapping[str, str] | None = None, *, schemes: Collection[str] = SCHEMES) -> "Place":
         """Return the place of a directory, a `file:` URL, or an object store's URL with one of `schemes`.
 
-        Empty `schemes` accept all of delta-rs.
-
-        Raises:
-            TableError: The URL's scheme is unknown, or delta-rs cannot use the path.
+        Empty `schemes` accept all of delta-rs. Raise TableError for an unknown scheme or unsuitable path.
         """
         try:
             path = local_path(text)
@@ -66,7 +63,7 @@ class Place:
         return cls(url=file_url(path))
 
     def beside(self, suffix: str) -> "Place":
-        """Return the place with `suffix` appended to its name."""
+        """Append to the place's name."""
         return Place(url=self.url + suffix, storage=self.storage)
 
     @property
@@ -117,7 +114,7 @@ class Place:
         return bool(DeltaTable.is_deltatable(self.uri, self.options))
 
     def files(self) -> pa_fs.FileSystem:
-        """Return the folder as a file system, with paths relative to the table."""
+        """Return a file system with paths relative to the table."""
         path = self.path
         if path is not None:
             return pa_fs.SubTreeFileSystem(str(path), pa_fs.LocalFileSystem())
@@ -130,7 +127,7 @@ class Place:
             target = path / relative
             target.parent.mkdir(parents=True, exist_ok=True)
             return target.open("wb")
-        # Buffered, because delta-rs does not accept the unbuffered type.
+        # delta-rs does not accept the unbuffered type.
         return self.files().open_output_stream(relative, buffer_size=_BUFFER)
 
     def finish(self, file: Any) -> int:
@@ -180,7 +177,7 @@ class Place:
         self.delete(probe)
         path = self.path
         if path is not None:
-            with contextlib.suppress(OSError):  # another process may be checking at the same time
+            with contextlib.suppress(OSError):  # another process may be checking, too
                 (path / "_headrace").rmdir()
 
 

@@ -103,8 +103,8 @@ def expire(
 ) -> tuple[int, int]:
     """Remove leading files of each partition whose records are all older. Return (files, records).
 
-    A file with a younger record stops it, so that a partition has no gaps. Vacuum deletes the files later, for current
-    readers. Raise as `compact`.
+    A file with a younger record stops it, so that a partition has no gaps. Vacuum deletes the files. Raise as
+    `compact`.
     """
     snapshot = table.snapshot()
     old: list[_Listed] = []
@@ -128,7 +128,7 @@ def vacuum(table: ArchiveTable, *, older_than_h: int, spare: Iterable[str] = (),
     place = table.place
     kept = set(spare)
     try:
-        # Uses the time of removal from the table, and the age of files that were never in it.
+        # Uses the time of removal from the table, or the age of files that were never in it.
         found = place.delta().vacuum(older_than_h, dry_run=True, enforce_retention_duration=False, full=True)
         deleted = sorted(path for path in found if path not in kept)
         if not dry_run:
@@ -164,7 +164,7 @@ def _by_partition(files: Iterable[_Listed]) -> dict[tuple[str, int], list[_Liste
 
 
 def _join(place: Place, columns: pa.Schema, run: list[_Listed]) -> WrittenFile:
-    """Join files into one without changing the order; memory holds a few thousand records."""
+    """Memory holds a few thousand records."""
     files = place.files()
     first = run[0]
     joined, following = None, first.start

@@ -50,10 +50,7 @@ _CHECKPOINT_EVERY: Final = "50"
 
 
 def merged(found: Iterable[pa.Schema]) -> pa.Schema:
-    """Merge new columns that several tasks have found.
-
-    Whole numbers become fractions and decimals. Otherwise the first type and spelling applies.
-    """
+    """Merge new columns. Whole numbers become fractions and decimals. Otherwise the first type and spelling applies."""
     kinds: dict[str, tuple[str, pa.DataType]] = {}
     for columns in found:
         for one in columns:
@@ -88,7 +85,7 @@ class WrittenFile:
 
 
 class ArchiveFile:
-    """An archive file that is being written: records of one partition, in offset order."""
+    """An archive file that is being written."""
 
     def __init__(self, place: Place, topic: str, topic_id: str, partition: int, first: pa.RecordBatch) -> None:
         self.columns = first.schema
@@ -144,7 +141,7 @@ class ArchiveTable:
     """A Delta table with records of topics."""
 
     def __init__(self, place: Place, columns: pa.Schema = COLUMNS, *, make: bool = True) -> None:
-        """Open the table at `place`. Create it with `columns` if it is missing and `make` is set.
+        """Open the table at `place`, or create it with `columns` if `make` is set.
 
         Raises:
             TableError: The place has other content, the columns differ, or writing is not allowed.
@@ -167,15 +164,12 @@ class ArchiveTable:
             try:
                 self._table.alter.set_table_properties({_SKIPPING: ",".join(_KNOWN)}, raise_if_not_exists=False)
             except CommitFailedError:
-                self.snapshot()  # another writer changed the table, perhaps in the same way
+                self.snapshot()  # another writer changed the table
             except (DeltaError, OSError) as error:
                 raise failed(self.place, "was not changed", error) from error
 
     def snapshot(self) -> "Snapshot":
-        """Return the current version of the table. Earlier snapshots become invalid.
-
-        Raise TableError, StoreUnavailable.
-        """
+        """Return the current version. Earlier snapshots become invalid. Raise TableError, StoreUnavailable."""
         try:
             self._table.update_incremental()
         except (DeltaError, OSError) as error:
@@ -197,10 +191,7 @@ class ArchiveTable:
         return None if found is None else str(found)
 
     def widen(self, known: pa.Schema, found: Sequence[pa.Schema]) -> bool:
-        """Add columns of `found` that `known` lacks, and return whether there were any.
-
-        Earlier snapshots become invalid. Raise as `snapshot`.
-        """
+        """Add columns that `known` lacks. Return whether there were any. Otherwise as `snapshot`."""
         names = {name.casefold() for name in known.names}
         new = [one for one in merged(found) if one.name.casefold() not in names]
         if not new:
@@ -381,7 +372,7 @@ def _create_if_missing(place: Place, columns: pa.Schema, *, make: bool) -> None:
 
 
 def _field(column: pa.Field) -> Field:
-    """Return a Delta field. The first VARIANT raises the table's reader requirements."""
+    """The first VARIANT raises the table's reader requirements."""
     if column.type == VARIANT:
         return Field(column.name, VariantType())
     return Schema.from_arrow(pa.schema([column])).fields[0]
@@ -392,7 +383,7 @@ def _names_and_types(schema: Schema) -> list[tuple[str, str]]:
 
 
 def add_action(topic_id: str, file: WrittenFile, *, data_change: bool = True) -> AddAction:
-    """Return the add action of a file, with statistics for pruning."""
+    """Return a file's add action, with statistics for pruning."""
     low = {
         "topic": json.dumps(file.topic),
         "partition": str(file.partition),

@@ -75,8 +75,7 @@ def run(
 ) -> Progress:
     """Archive until the tables have all records present at the start (`once`), or until interrupted.
 
-    `on_start` gets the running archive; other arguments are those of `start`. Raise SparkError for the cause of the
-    end.
+    `on_start` gets the running archive; other arguments as for `start`. Raise SparkError for the cause of the end.
     """
     archive = start(settings, once=once, spark=spark, on_progress=on_progress, on_note=on_note, step=step)
     try:
@@ -100,9 +99,9 @@ def start(
 ) -> "Archive":
     """Start to archive in the background. Raise SparkError if the topic, table, Redis or listener cannot be used.
 
-    `once` ends it when the tables have all records present at the start. `spark` is None to start a session. `on_note`
-    gets one line for the user per event. `tells` reports to the web console, which a supervisor may do instead. From
-    another thread, `on_progress` is called after every batch and once before the first. Tests set `step`.
+    `once` ends it when the tables have all records present at the start. `on_note` gets one line for the user per
+    event. `tells` reports to the web console, which a supervisor may do instead. Another thread calls `on_progress`
+    after every batch and before the first. Tests set `step`.
     """
     settings.check()
     return Archive(settings, once=once, spark=spark, on_progress=on_progress, on_note=on_note, step=step, tells=tells)
@@ -174,7 +173,7 @@ class Archive:
         return True
 
     def stop(self) -> None:
-        """Stop now. An unfinished batch is not committed and is repeated next time."""
+        """Stop now. An unfinished batch is repeated next time."""
         self._stopping.set()
         self._stop_query()
         self._thread.join()
@@ -192,7 +191,7 @@ class Archive:
         self.stop()
 
     def standing(self) -> dict[str, Standing]:
-        """Return each table's progress. Raise SparkError if the storage does not answer."""
+        """Return each table's progress. Raise SparkError."""
         return self._targets.standing({name: topic.fences for name, topic in self.progress.topics.items()})
 
     def _looked(self) -> dict[str, Standing]:
@@ -204,7 +203,7 @@ class Archive:
     def _begin(self) -> None:
         self._targets.clear()
         result = self._archiver.commit_group()
-        if result.group_error is not None and not self.queries:  # a group that never worked is a mistake
+        if result.group_error is not None and not self.queries:  # it never worked, so it is a mistake
             raise result.group_error
         self._targets.sync(result)
         self._report(result, 0.0)
@@ -253,7 +252,7 @@ class Archive:
     def _java_lives(self) -> bool:
         try:
             self.spark.sparkContext._jsc.sc().applicationId()
-        except Exception:  # any error of the bridge means that the JVM does not answer
+        except Exception:  # the JVM does not answer
             return False
         return True
 
@@ -344,7 +343,7 @@ class Archive:
         )
 
     def _checkpoint(self) -> Path:
-        """Return one directory per set of topics, because a recreated topic has other offsets."""
+        """One per set of topics, because a recreated topic has other offsets."""
         if self._settings.checkpoint is None:
             return Path(self._temporary) / str(self.queries)
         ids = ",".join(sorted(self._targets.ids.values()))

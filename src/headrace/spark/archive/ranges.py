@@ -1,7 +1,6 @@
 """Stream offset ranges instead of records, as the archive's source.
 
-Tasks read the log and write Parquet themselves, so records do not pass through the JVM. Offsets, limits and checkpoint
-are those of `format("headrace")`.
+Records do not pass through the JVM. Offsets, limits and checkpoint are those of `format("headrace")`.
 """
 
 import base64
@@ -89,7 +88,7 @@ class RangeSource(DataSource):
         return RANGES
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's names
-        """Return a reader with the offsets of `format("headrace")`."""
+        """Return a reader."""
         given = {name: value for name, value in self.options.items() if name != FENCES}
         parsed = source_options.parse(given, default_redis=environment.redis_url())
         source_options.check_streaming(parsed)

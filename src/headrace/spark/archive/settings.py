@@ -87,7 +87,7 @@ class ArchiveSettings:
         return found
 
     def decoding(self) -> Decoding | None:
-        """Return how values become columns. Raise OptionError for an unreadable schema."""
+        """Return how values become columns. Raise OptionError."""
         if self.schema is None:
             if self.schema_registry is not None or self.schema_message is not None:
                 raise OptionError("--schema-registry and --schema-message go with --schema")
@@ -96,7 +96,7 @@ class ArchiveSettings:
 
     @property
     def checkpoint_folder(self) -> Path:
-        """Return the folder of Spark's checkpoints. Raise OptionError if it is not local."""
+        """Return Spark's checkpoint folder. Raise OptionError if it is not local."""
         try:
             path = local_path(str(self.checkpoint))
         except ValueError as error:
@@ -111,5 +111,5 @@ class ArchiveSettings:
         return Subscription(names=tuple(dict.fromkeys(self.topics)), pattern=self.pattern)
 
     def place(self, topic: str) -> Place:
-        """Return the location of a topic's table. Raise TableError for an unknown scheme."""
+        """Return a table's location. Raise TableError for an unknown scheme."""
         return Place.of(self.table.replace(TOPIC, topic), self.storage)

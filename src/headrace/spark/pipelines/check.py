@@ -1,7 +1,7 @@
 """Find errors that Spark's dry run misses: missing topics and jars. Also find log ends.
 
 A project's Python files are parsed, not run. Only literals, module constants, `os.environ["X"]` and
-`os.environ.get("X", "otherwise")` are resolved. Spark reports errors in computed values later and at length.
+`os.environ.get("X", "otherwise")` are resolved. Spark reports errors in other values later.
 """
 
 import ast
@@ -45,7 +45,7 @@ class Use:
 
 
 def problems(folder: Path, defaults: Mapping[str, str]) -> list[str]:
-    """Return one line for each expected failure; `defaults` are the project's Spark settings."""
+    """Return one line for each expected failure. `defaults` are Spark settings."""
     found = []
     jars = "spark.jars" in defaults or "spark.jars.packages" in defaults
     for use in format_uses(folder, os.environ):
@@ -70,7 +70,7 @@ def clusters(folder: Path) -> list[ClientOptions]:
 
 
 def ends(folder: Path, topics: Iterable[str]) -> dict[TopicPartition, int]:
-    """Return the log ends of these topics, where the cluster is known."""
+    """Return the topics' log ends, where the cluster is known."""
     found: dict[TopicPartition, int] = {}
     named: dict[str, ClientOptions] = {}
     clusters: dict[ClientOptions, None] = {}
@@ -121,7 +121,7 @@ _Names = Mapping[str, str | None]
 
 
 def format_uses(folder: Path, environment: Mapping[str, str]) -> Iterator[Use]:
-    """Yield the formats in the project's Python files."""
+    """Yield the formats in a project's Python files."""
     for file in sorted((folder / "transformations").rglob("*.py")):
         try:
             tree = ast.parse(file.read_text("utf-8"))

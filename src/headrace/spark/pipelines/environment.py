@@ -1,7 +1,7 @@
 """Build Spark's settings for a project, and a path that Spark accepts.
 
-Spark percent-encodes the path of a pipeline's checkpoints once and uses the result as a path, which is wrong with a
-space. Derby, which holds the catalog, rejects other characters. For such paths Spark gets a plain symbolic link.
+Spark percent-encodes the path of a pipeline's checkpoints once, which is wrong with a space. Derby, which holds the
+catalog, rejects other characters. For such paths Spark gets a plain symbolic link.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ def storage(folder: Path) -> str:
 
 
 def written_out(folder: Path) -> str:
-    """Return the default settings as a file with which Spark's own commands run the project."""
+    """Return the default settings as a file for Spark's own commands."""
     lines = []
     for why, group in _needed(folder):
         lines += [f"# {why}", *(f"{name}    {value}" for name, value in group.items())]
@@ -95,7 +95,7 @@ _LINKS: Final = "pipelines"
 
 
 class NoPlainPath(SparkError):
-    """The project cannot get a path that Spark accepts."""
+    """Spark accepts no path to the project."""
 
 
 def plain_path(folder: Path) -> Path:
@@ -113,7 +113,7 @@ def plain_path(folder: Path) -> Path:
 
 
 def catalog_path(folder: Path) -> Path:
-    """Return the location of Derby's catalog: in the project, or next to the link to it.
+    """Return the location of Derby's catalog: in the project, or next to the link.
 
     Derby follows the link, and cannot reopen a database whose path has a colon.
     """
@@ -124,7 +124,7 @@ def catalog_path(folder: Path) -> Path:
 
 
 def forget_link(folder: Path) -> None:
-    """Remove what an earlier project of the same path has left outside of it."""
+    """Remove what an earlier project of the same path has left."""
     outside = catalog_path(folder)
     if outside.parent.name == _LINKS:
         shutil.rmtree(outside, ignore_errors=True)

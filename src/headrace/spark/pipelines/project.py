@@ -51,7 +51,7 @@ def sampled_columns(values: Iterable[bytes | None]) -> list[Column]:
         return []
     first: dict[str, Column] = {}
     for name, kind in found.items():
-        # Text can hold any value of a field that was always null.
+        # For a field that was always null.
         first.setdefault(name.lower(), Column(name, kind or "STRING"))
     return list(first.values())[:_MOST_COLUMNS]
 
@@ -113,10 +113,10 @@ class Project:
 
 
 def create(folder: Path, topic: str, servers: str, login: Mapping[str, str] | None = None) -> Project:
-    """Write a project for a topic that runs at once.
+    """Write a project for a topic to a new or empty folder.
 
-    `folder` is new or empty. `servers` is `HOST:PORT`, several separated by commas. `login` has `kafka.*` options,
-    written to a private file that git ignores.
+    `servers` is `HOST:PORT`, several separated by commas. `login` has `kafka.*` options, written to a private file that
+    git ignores.
 
     Raises:
         ProjectExists: The folder is not empty.

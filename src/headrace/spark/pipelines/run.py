@@ -59,19 +59,19 @@ def prepare(folder: Path) -> None:
 def start(
     folder: Path, arguments: Sequence[str], *, told: Callable[[str], None], dry: bool = False, verbose: bool = False
 ) -> Ended:
-    """Run the project with `spark-pipelines` and wait for it.
+    """Run the project and wait for it.
 
-    The server of `spark-pipelines` is always on port 15002. This starts one on a free loopback port instead, with a
-    token for this run.
+    Spark's own command always uses port 15002. This starts Spark Connect on a free loopback port, with a token for this
+    run.
 
     `arguments`, such as `--full-refresh-all`, are passed on unless `dry`, which only validates. `told` gets each line
-    of Spark's output. `verbose` logs the JVM's warnings and errors to standard error.
+    of Spark's output. `verbose` logs the JVM's warnings to standard error.
     """
     conf = environment.settings(folder) | connect_settings()
     events = _local(conf[environment.EVENTS])
     if events is not None:
         events.mkdir(parents=True, exist_ok=True)
-    with chdir(folder):  # as Spark's command does, for relative paths and Derby's log
+    with chdir(folder):  # for relative paths and Derby's log
         master, log_level = conf.pop("spark.master", "local[*]"), "warn" if verbose else "off"
         with _silent_java():
             spark = session.create(folder.name, master=master, conf=conf, log_level=log_level)

@@ -1,7 +1,7 @@
 """Collect the results of a project's run, and report them in the storage of each server it uses.
 
-The web console shows the report. Rows, durations and offsets come from Spark's event log. A server returns its storage
-URL only to clients on its machine. A run never waits for the report, and continues if a storage rejects it.
+Rows, durations and offsets come from Spark's event log. A server returns its storage URL only to clients on its
+machine. A run never waits for the report, and continues if a storage rejects it.
 """
 
 import contextlib
@@ -77,7 +77,7 @@ class Teller:
         self._storages = []
 
     def state_of(self, flow: str) -> str:
-        """Return the last state that Spark printed for a flow."""
+        """Return the last state that Spark printed."""
         return self._flows.get(flow, State.DONE.value)
 
     def _tell(self, state: State, flows: Sequence[FlowReport] | None = None, problem: str = "") -> None:
@@ -143,7 +143,7 @@ class Flow:
     """Values of `DataFrame.observe` by name: integers are summed over the batches, others are the last."""
 
     def behind(self, ends: Mapping[TopicPartition, int]) -> int | None:
-        """Return the records between the flow's offsets and the log ends, or None if unknown."""
+        """Return the records between the flow's offsets and the log ends, or None."""
         topics = {partition.topic for partition in self.positions}
         known = {partition: end for partition, end in ends.items() if partition.topic in topics}
         if not known:
@@ -164,7 +164,7 @@ class Flow:
 
 
 def failure(said: Sequence[str]) -> str:
-    """Return the last exception in a run's output as one line, without its class. Headrace's own take precedence."""
+    """Return the last exception as one line, without its class. Headrace's own take precedence."""
     raised = [match for line in said if (match := _RAISED.match(line))]
     ours = [match for match in raised if match[0].startswith("headrace.")]
     if raised:

@@ -124,7 +124,7 @@ class _Writer:
         check_columns(self._schema)
         try:
             found = to_arrow_schema(self._schema, timezone="UTC")
-        except Exception as error:  # PySpark has several classes for a type without an Arrow equivalent
+        except Exception as error:  # PySpark has several for a type without an Arrow equivalent
             raise TableError(f"the rows have a column that a Delta table cannot hold: {one_line(error)}") from error
         return pa.schema([field.with_nullable(True) for field in found])
 

@@ -46,7 +46,7 @@ class DataFile:
 
 
 def check_rows(files: list[DataFile], received: int) -> None:
-    """Raise TableError unless the files have as many rows as were received."""
+    """Raise TableError unless the files have all received rows."""
     rows = sum(file.rows for file in files)
     if rows != received:
         raise TableError(
@@ -59,7 +59,7 @@ class FileWriter:
     """The uniquely named files of one task attempt."""
 
     def __init__(self, options: DeltaOptions, schema: pa.Schema) -> None:
-        """Prepare. `schema` has all columns; partition columns are not written into the files."""
+        """Prepare. `schema` has all columns; files have no partition columns."""
         self._options = options
         self._schema = schema
         self._kept = [name for name in schema.names if name not in options.partition_by]
@@ -85,7 +85,7 @@ class FileWriter:
             self._write_held()
 
     def finish(self) -> list[DataFile]:
-        """Close and return every file. Raise TableError if the number of rows is wrong."""
+        """Close and return every file. Raise TableError for a wrong number of rows."""
         self._write_held()
         while self._open:
             self._close(next(iter(self._open)))
@@ -118,7 +118,7 @@ class FileWriter:
             self._close(partition)
 
     def _close(self, partition: Partition) -> None:
-        # Kept until it is closed, so that an error leaves it to `abandon`.
+        # An error before its end leaves it to `abandon`.
         file = self._open[partition]
         size, footer = file.close()
         # The footer's rows, to compare with those received.
@@ -145,7 +145,7 @@ _PRIMITIVE: Final = re.compile(r'PrimitiveType\("(\w+)"\)')
 
 
 def prepare(options: DeltaOptions, schema: pa.Schema) -> None:
-    """Create the table if it is missing. Raise TableError if rows of this schema do not fit it."""
+    """Create the table if it is missing. Raise TableError if rows of this schema do not fit."""
     _check_partitioning(options, schema)
     place = options.place
     try:

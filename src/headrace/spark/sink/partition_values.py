@@ -26,11 +26,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def split(rows: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[Partition, pa.RecordBatch]]:
-    """Yield the rows of each partition in order, with all columns.
-
-    Raises:
-        TableError: Delta cannot hold a value as a partition.
-    """
+    """Yield the rows of each partition in order, with all columns. Raise TableError for an impossible value."""
     codes = np.zeros(rows.num_rows, np.int64)
     for name in names:
         found = pc.dictionary_encode(_identity(rows.column(name)), null_encoding="encode")
@@ -49,7 +45,7 @@ def split(rows: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[Partitio
 
 
 def folder(partition: Partition) -> str:
-    """Return the folder of a partition in Hive's notation, or "" if a name would be too long."""
+    """Return a partition's folder in Hive's notation, or "" if a name would be too long."""
     parts = [f"{quote(name, safe='')}={_quoted(value)}" for name, value in partition]
     path = "/".join(parts)
     return "" if len(path) > _LONGEST_PATH or any(len(part) > _LONGEST_NAME for part in parts) else path
@@ -81,7 +77,7 @@ def _partition(part: pa.RecordBatch, names: Sequence[str]) -> Partition:
 
 
 def _serialized(name: str, value: pa.Scalar) -> str | None:
-    """Return a value as in Delta's log, the same for every reader. Raise TableError for an impossible one."""
+    """Return a value as in Delta's log. Raise TableError."""
     if not value.is_valid:
         return None
     kind = value.type

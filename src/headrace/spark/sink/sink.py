@@ -1,7 +1,7 @@
 """Write `format("headrace")`: convert rows to records as Spark's Kafka sink does, at least once.
 
-Each task attempt has its own writer; `commit` only receives its counts. A repeated attempt (a retry, speculation)
-writes its rows again, because a failed attempt gets no notice.
+`commit` only receives counts. A repeated attempt (a retry, speculation) writes its rows again, because a failed attempt
+gets no notice.
 """
 
 import contextlib
@@ -64,11 +64,7 @@ class Written(WriterCommitMessage):
 
 
 def parse(options: "Mapping[str, str]") -> SinkOptions:
-    """Return the options of a write.
-
-    Raises:
-        OptionError: A name is unknown, or the server is missing.
-    """
+    """Return the options of a write. Raise OptionError."""
     from headrace.client import options as client_options  # noqa: PLC0415
     from headrace.spark.source import options as source_options  # noqa: PLC0415
 
@@ -147,10 +143,7 @@ def write_rows(options: SinkOptions, batches: "Iterator[pa.RecordBatch]") -> Wri
 
 
 def check_topic(options: SinkOptions) -> None:
-    """Check before any task that the topic of every row exists. Tasks check topics in columns.
-
-    Raise UnknownTopic, ServerUnavailable or LoginRefused.
-    """
+    """Check the topic of every row before any task. Raise UnknownTopic, ServerUnavailable, LoginRefused."""
     if options.topic is not None:
         with contextlib.closing(Cluster(options.kafka)) as cluster:
             _partitions(cluster, options.topic)
@@ -166,7 +159,7 @@ def _partitions(cluster: Cluster, topic: str) -> int:
 
 
 class _TaskWriter:
-    """A task attempt's writer, which groups rows by partition into large batches."""
+    """Groups a task attempt's rows by partition into large batches."""
 
     def __init__(self, options: SinkOptions, cluster: Cluster) -> None:
         self._options = options
@@ -318,7 +311,7 @@ def murmur2(keys: "pa.Array") -> "np.ndarray[Any, Any]":
     content = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
     sizes = np.diff(edges)
     hashes = np.empty(len(keys), np.uint32)
-    # Keys of equal length are hashed together, with one iteration per word.
+    # Keys of equal length together, with one iteration per word.
     for size in np.unique(sizes):
         rows = np.flatnonzero(sizes == size)
         hashes[rows] = _equal(content, edges[rows], int(size))

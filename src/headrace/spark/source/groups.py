@@ -30,7 +30,7 @@ _PYTHON_SOURCE: Final = "PythonMicroBatchStream"
 class GroupCommitter:
     """Commits a group's offsets through a connection that is made at the first commit.
 
-    Each committer signs its offsets in their metadata, so two queries that use one group detect each other.
+    It signs offsets in their metadata, so two queries that use one group detect each other.
     """
 
     def __init__(self, server: ClientOptions | str, group: str) -> None:
@@ -47,11 +47,7 @@ class GroupCommitter:
         """One line if another client has committed this group's offsets since the last commit."""
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit `offsets`, the next to read.
-
-        Raises:
-            GroupCommitFailed: No answer, no login, the group has members, or a partition was refused.
-        """
+        """Commit `offsets`, the next to read. Raise GroupCommitFailed, also if the group has members."""
         if not offsets:
             return
         try:

@@ -1,4 +1,4 @@
-"""Read a topic's log from any Kafka broker, subject to its ACLs."""
+"""Read a topic's log from any Kafka broker."""
 
 import logging
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,6 @@
 """Resolve the options for the start and end of a read to offsets.
 
-Names, JSON and precedence are those of Spark's Kafka source. One time for all partitions overrides times by partition,
-which override offsets.
+Names, JSON and precedence are those of Spark's Kafka source: one time for all partitions, times by partition, offsets.
 """
 
 import json
@@ -121,7 +120,7 @@ def resolve(
 
 
 def values(positions: Positions | None) -> set[int]:
-    """Return the words and offsets of the bound, to check them before reading."""
+    """Return the bound's words and offsets, to check them before reading."""
     if isinstance(positions, Everywhere):
         return {positions.position}
     return {offset for _, offset in positions.offsets} if isinstance(positions, AtOffsets) else set()

@@ -1,6 +1,6 @@
 """Read a topic's log from Redis in the driver and in tasks. Blocking and read-only.
 
-`storage.layout` defines the keys. Native topics have an entry per record, with gaps between offsets.
+Native topics have an entry per record, with gaps between offsets.
 """
 
 import logging
@@ -71,10 +71,10 @@ def connect(url: str) -> redis.Redis:
 
 
 class LogReader:
-    """A connection to the storage, which each process opens: connections are never pickled."""
+    """A connection to the storage, which each process opens."""
 
     def __init__(self, url: str) -> None:
-        """Prepare a lazy connection. Raise StorageUnavailable for an invalid URL."""
+        """Prepare as `connect`."""
         self._place = without_password(url)
         self._redis = connect(url)
 
@@ -174,7 +174,7 @@ class LogReader:
         return None
 
     def sizes(self, topics: Topics, start: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
-        """Return sizes estimated from the first batches at or after `start`."""
+        """Return sizes estimated from the first batches after `start`."""
         sizes = {}
         for one, offset in start.items():
             topic = topics[one.topic]
@@ -202,7 +202,7 @@ class LogReader:
         unreadable: Unreadable | None = None,
         topic_id: str = "",
     ) -> Iterator["pa.RecordBatch"]:
-        """Return records; see `Log`. Raise StorageUnavailable if Redis does not answer."""
+        """Return records; see `Log`. Raise StorageUnavailable."""
         name = str(offsets.partition)
         present = self._named(offsets.partition.topic)
         if topic_id and present is not None and str(present.id) != topic_id:
@@ -247,7 +247,7 @@ class LogReader:
             return
 
     def cut(self, topics: Topics, ranges: list[Range]) -> list[Range]:
-        """Return ranges cut at the start of Redis's log, and earlier ones at files of the archive."""
+        """Cut ranges at the start of Redis's log, and earlier ones at files of the archive."""
         pieces: list[Range] = []
         for item in ranges:
             topic = topics[item.partition.topic]
@@ -277,7 +277,7 @@ class LogReader:
         return limited
 
     def behind_gaps(self, topics: Topics, start: Offsets, end: Offsets) -> Offsets:
-        """Return starts, with those of native topics moved to the first record."""
+        """Return starts, in native topics at the first record."""
         moved = dict(start)
         with self._answering():
             for one, offset in start.items():
@@ -342,7 +342,7 @@ class LogReader:
             size = sum(len(stored.batch) for stored in batches)
             span = batches[-1].next_offset - position
             position = batches[-1].next_offset
-            # As many entries as fit the chunk or are left in the range, approximately.
+            # About the entries that fit the chunk or are left in the range.
             fitting = _CHUNK_BYTES * len(batches) // max(1, size)
             needed = (offsets.end - position) * len(batches) // max(1, span) + 1
             count = max(1, min(fitting, needed, _MOST_ENTRIES))
@@ -385,7 +385,7 @@ def native_extent(redis: Any, stream: str, bits: int) -> Extent:
 
 
 def native_batches(redis: Any, stream: str, bits: int, offsets: Range) -> Iterator[tuple[int, bytes]]:
-    """Yield base offset and bytes of record batches for the entries in a range."""
+    """Yield base offset and bytes of batches in a range."""
     for found in _native_entries(redis, stream, bits, offsets.start, offsets.end):
         for base, _, batch in streams.build_batches(found, bits, _BATCH_BYTES)[0]:
             yield base, batch

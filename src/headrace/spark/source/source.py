@@ -68,7 +68,7 @@ class HeadraceDataSource(DataSource):
         return "headrace"
 
     def schema(self) -> StructType:
-        """Return the columns. Raise OptionError for invalid options before anything runs."""
+        """Return the columns. Raise OptionError before anything runs."""
         parsed = self._parsed()
         return StructType([*COLUMNS.fields, HEADERS] if parsed.include_headers else COLUMNS.fields)
 
@@ -95,7 +95,7 @@ class HeadraceDataSource(DataSource):
         return TopicWriter(parsed)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
-        """Return a streaming writer; `overwrite` is output mode `complete`, which rewrites everything each time."""
+        """Return a streaming writer; `overwrite` is output mode `complete`."""
         del overwrite
         return TopicStreamWriter(self._sink(schema))
 
@@ -119,10 +119,7 @@ class BatchReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
-        """Return the tasks.
-
-        Raise UnknownTopic, DataLoss, OptionError, StorageUnavailable, ServerUnavailable or LoginRefused.
-        """
+        """Return the tasks. Raise SparkError."""
         options = self._options
         with open_log(options) as log:
             topics = log.topics(options.subscription)

@@ -42,8 +42,7 @@ _COMMIT_RETRY_S: Final = 10.0
 def of_present_topics(options: SourceOptions, topics: Topics) -> SourceOptions:
     """Return the options with the bounds that fit the current topics.
 
-    Raises:
-        TopicReplaced: Offsets carry the ID of an earlier topic, with failOnDataLoss.
+    With failOnDataLoss, raise TopicReplaced for offsets of an earlier topic.
     """
     present = ids(topics)
 
@@ -195,7 +194,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self._options
         found = self._look(now=None)
         planned, present = offsets.ids_from_json(end), ids(self._topics)
-        gone = self._replaced(planned, present)  # the planned offsets can no longer be read
+        gone = self._replaced(planned, present)
         new = self._replaced(offsets.ids_from_json(start), {**present, **planned})
         last = {one: offset for one, offset in offsets.from_json(end).items() if one.topic not in gone}
         known = {one: found[one] for one in last if one in found}
@@ -257,7 +256,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._committer.commit(position)
         except GroupCommitFailed as error:
             if done is None:
-                raise  # a mistake in the options, not an outage
+                raise  # a mistake, not an outage
             _log.warning("%s; the next attempt is in %.0f s", error, _COMMIT_RETRY_S)
             self._commit_after = now + _COMMIT_RETRY_S
         else:

@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class RangePartition(InputPartition):
-    """One task: a range of one partition's offsets, with all that it needs."""
+    """A range of one partition's offsets, with all that a task needs."""
 
     def __init__(self, options: SourceOptions, stream: str, offsets: Range, topic_id: str = "") -> None:
         self.options = options
@@ -39,11 +39,9 @@ class RangePartition(InputPartition):
 
 
 def with_storage(options: SourceOptions) -> SourceOptions:
-    """Return the options with the server's storage URL if it must be requested.
+    """Return the options, with the server's storage URL if needed.
 
-    Raises:
-        OptionError: The server does not return one.
-        ServerUnavailable, LoginRefused: The server cannot be used.
+    Raise OptionError if the server does not return it, or ServerUnavailable, LoginRefused.
     """
     if options.redis != ASK:
         _log.info("records are read %s", way(options))
@@ -99,7 +97,7 @@ def plan_tasks(options: SourceOptions, log: Log, topics: Topics, start: Offsets,
         max_records=None if native else options.max_records_per_partition,
     )
     ranges = log.cut(topics, ranges)
-    # The first range includes the gap before it, so that ranges are contiguous.
+    # The first range includes the gap before it.
     seen: set[TopicPartition] = set()
     for place, item in enumerate(ranges):
         if item.partition not in seen:

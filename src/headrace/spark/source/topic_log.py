@@ -79,7 +79,7 @@ def ids(topics: Topics) -> dict[str, str]:
 
 
 def check_id(topic: TopicLog, expected: str) -> None:
-    """Raise TopicReplaced if the topic has another ID than before."""
+    """Raise TopicReplaced if the topic has another ID."""
     if topic.id != expected:
         raise was_replaced(topic.name, topic.id, expected)
 
@@ -132,13 +132,12 @@ class Log(Protocol):
         unreadable: Unreadable | None = None,
         topic_id: str = "",
     ) -> "Iterator[pa.RecordBatch]":
-        """Return the records of a range, in order, as Arrow batches with the columns of Spark's Kafka source.
+        """Return a range's records, in order, with the columns of Spark's Kafka source.
 
         Raises:
             DataLoss: Some of them are gone, with `fail_on_data_loss`.
             TopicReplaced: The topic's ID is not `topic_id`. Without `fail_on_data_loss`, the result is empty instead,
-                unless
-                the topic was replaced during the read.
+                unless the topic was replaced during the read.
             CorruptLog: A stored batch cannot be read, without an `unreadable` callback.
         """
 
