@@ -47,14 +47,14 @@ _AT_ONCE = 4_000
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., object])
 
-# librdkafka logs every retry to stderr. Its important errors arrive as exceptions.
+# librdkafka logs every retry. Its important errors arrive as exceptions.
 _SILENT = logging.getLogger("headrace.cli.librdkafka")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
 
 
 class KafkaServer(msgspec.Struct, frozen=True):
-    """Address and login of a server, shown as its address."""
+    """A server's address and login, shown as its address."""
 
     address: str
     """HOST:PORT, or several separated by commas, of which one must answer."""
@@ -102,7 +102,7 @@ KAFKA_PROPERTIES = click.option(
 
 
 def client_options(function: F) -> F:
-    """Add the common flags of client commands, as arguments `kafka` (a KafkaServer) and `as_json`."""
+    """Add the common flags, as arguments `kafka` (a KafkaServer) and `as_json`."""
 
     @wraps(function)
     def with_server(
@@ -134,7 +134,7 @@ def server_flags(function: F) -> F:
 def named_server(
     bootstrap: str | None, username: str | None, profile: str | None, ca: str | None = None
 ) -> KafkaServer:
-    """Return the server named by flags, variables or the profile, in this order. Raise CommandFailed."""
+    """Return the server of flags, variables or the profile, in this order. Raise CommandFailed."""
     try:
         told = config.client(profile)
     except config.SettingsError as error:
@@ -167,12 +167,12 @@ class Client:
         connect(server.address, server.ca, server.where, server.flag, patience_s)
         self.admin = AdminClient(self._configuration(), logger=_SILENT)
         with self.explained("answer"):
-            # Metadata for one topic could auto-create it; metadata for all topics never does.
+            # Metadata for one topic could auto-create it.
             self.metadata = self.admin.list_topics(timeout=patience_s)
         self._answered = True
 
     def lacks(self, api_key: int) -> bool:
-        """Return whether the server lacks this Kafka API."""
+        """Return whether the server lacks an API."""
         return lacks(self._server.address, self._server.ca, api_key)
 
     def producer(self, on_error: Callable[[KafkaError], None], **configuration: object) -> Producer:
@@ -225,7 +225,7 @@ class Client:
             raise CommandFailed(late, Status.UNREACHABLE) from None
 
     def failure(self, what: str, error: KafkaError) -> CommandFailed:
-        """Return the error `cannot <what>: <why>`, with an exit status for scripts."""
+        """Return the error `cannot <what>: <why>`, with an exit status."""
         self.admin.poll(0)
         if self._refusal:
             return CommandFailed(f"{self.address} refuses the login: {self._refusal}", Status.REFUSED)
@@ -241,7 +241,7 @@ class Client:
         return {name: topic for name, topic in self.metadata.topics.items() if not is_reserved(name)}
 
     def partitions(self, topic: str) -> dict[int, int]:
-        """Return partition -> leader's node ID, sorted. Raise CommandFailed if the topic does not exist."""
+        """Return partition -> leader's node ID, sorted. Raise CommandFailed for a missing topic."""
         self.refresh()
         found = self.metadata.topics
         if topic not in found:
@@ -249,7 +249,7 @@ class Client:
         return {number: partition.leader for number, partition in sorted(found[topic].partitions.items())}
 
     def partitions_of_new(self, topic: str) -> dict[int, int]:
-        """Return the partitions of a new topic, which the broker may not know yet."""
+        """Return a new topic's partitions, which the broker may not know yet."""
         until = time.monotonic() + _ANSWER_S
         while True:
             try:
@@ -270,7 +270,7 @@ class Client:
         return CommandFailed(f"topic {quoted(topic)} has partitions 0 to {last}, not {number}", Status.MISSING)
 
     def no_topic(self, topic: str, found: Iterable[str]) -> CommandFailed:
-        """Return the error for a missing topic, with the nearest existing name."""
+        """Return the error for a missing topic, with the nearest name."""
         hint = suggestion(topic, found) or "`headrace topics list` shows the existing ones"
         return CommandFailed(f"no topic {quoted(topic)} at {self.address}; {shown(hint)}", Status.MISSING)
 
@@ -280,7 +280,7 @@ class Client:
         return sorted(str(group.group_id) for group in listed.valid)
 
     def no_group(self, group: str) -> CommandFailed:
-        """Return the error for a missing group, with the nearest existing name."""
+        """Return the error for a missing group, with the nearest name."""
         hint = suggestion(group, self.groups()) or "`headrace groups list` shows the existing ones"
         return CommandFailed(f"no group {quoted(group)} at {self.address}; {shown(hint)}", Status.MISSING)
 
@@ -334,7 +334,7 @@ class Client:
         return offsets
 
     def _look_elsewhere(self, began: float, patience_s: float) -> None:
-        """Find the new leader after a failure or handover. It may be named before it is ready."""
+        """Find the new leader after a failure or handover. It may not be ready."""
         time.sleep(max(0.0, began + patience_s - time.monotonic()))
         try:
             self.metadata = self.admin.list_topics(timeout=patience_s)
@@ -352,10 +352,7 @@ class Client:
         *,
         final: bool,
     ) -> list[TopicPartition]:
-        """Add answers to `offsets` and return unanswered partitions, which are an error if `final`.
-
-        Deleted partitions are in neither.
-        """
+        """Add answers and return unanswered partitions, an error if `final`. Deleted ones are in neither."""
         asked = (
             self.admin.list_offsets({place: spec() for place in some}, request_timeout=patience_s)
             for some in in_pieces(wanted)
@@ -378,7 +375,7 @@ class Client:
 
 
 def in_pieces(several: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Yield slices of at most one request's size (`headrace.request.max.elements`)."""
+    """Yield slices for one request (`headrace.request.max.elements`)."""
     return (several[start : start + _AT_ONCE] for start in range(0, len(several), _AT_ONCE))
 
 
@@ -390,12 +387,12 @@ Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 
 def _completer(names: Callable[[Client], Iterable[str]]) -> Completer:
     def complete(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-        """Return no names without an answer: completion cannot show errors."""
+        """Return nothing without an answer: completion cannot show errors."""
         given = context.params
         try:
             server = named_server(given.get("bootstrap"), given.get("username"), given.get("profile"))
             found = names(Client(server, patience_s=_COMPLETION_S))
-            # A shell would split a name with blanks or line breaks.
+            # A shell would split others.
             fit = sorted(name for name in found if name.startswith(incomplete) and _is_word(name))
         except (CommandFailed, KafkaException):
             return []

@@ -1,4 +1,4 @@
-"""Shared parts of commands: exit statuses, one-line errors, and help that ends with examples."""
+"""Shared parts of commands: exit statuses, errors, and help with examples."""
 
 import sys
 from collections.abc import Callable, Container
@@ -24,7 +24,7 @@ def confirm(question: str, yes: bool) -> None:
 
 
 class Status(IntEnum):
-    """Exit statuses. Scripts depend on the documented numbers (docs/commands.md), so they never change."""
+    """Exit statuses, which never change: scripts depend on the documented numbers (docs/commands.md)."""
 
     meaning: str
 
@@ -73,7 +73,7 @@ class CommandFailed(Exception):
 
 
 class TeachingCommand(click.Command):
-    """A command whose help ends with its `examples`, unchanged."""
+    """A command whose help ends with its `examples`."""
 
     def __init__(self, *arguments: Any, examples: str, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
@@ -89,7 +89,7 @@ class TeachingCommand(click.Command):
 
 
 class TeachingGroup(click.Group):
-    """A group of commands that each have examples."""
+    """A group of commands with examples."""
 
     command_class = TeachingCommand
 
@@ -108,7 +108,7 @@ class TeachingGroup(click.Group):
 
 
 def called_here(error: click.NoSuchCommand, there: Container[str], ctx: click.Context) -> click.NoSuchCommand | None:
-    """Return an error with the first alternative that exists in `there`, or None."""
+    """Return an error with the first alternative in `there`, or None."""
     name = error.command_name
     here = next((each for each in _OTHERS.get(name, ()) if each.split()[0] in there), None)
     if here is None:

@@ -191,7 +191,7 @@ def _nearest(path: Path) -> Path:
 
 
 def ports(options: ServerOptions) -> Iterator[Finding]:
-    """Check that both ports are free or used by a Headrace server."""
+    """Check that both ports are free or used by Headrace."""
     own = _running(options)
     for flag, address in (("--kafka", options.kafka), ("--http", options.http)):
         name = f"port {flag[2:]}"
@@ -255,7 +255,7 @@ def _available() -> int:
 
 
 def files() -> Iterator[Finding]:
-    """Check the maximum number of file descriptors: each connection takes one."""
+    """Check the maximum number of file descriptors, one per connection."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     count = "any number of" if soft == resource.RLIM_INFINITY else f"{soft:,}"
     is_few = soft != resource.RLIM_INFINITY and soft < _FEW_FILES
@@ -333,7 +333,7 @@ _MOST_NAMED = 10
 
 
 def server(kafka: tuple[Address, str] | None) -> Iterator[Finding]:
-    """Check that client commands find a server at the given address, or at their default (None)."""
+    """Check that client commands find a server at the given or default address."""
     try:
         told = msgspec.structs.replace(named_server(None, None, None), flag="--kafka")
         if kafka is not None:

@@ -1,4 +1,4 @@
-"""Write the server's log to stderr, as text or JSON. Standard output is for answers.
+"""Write the server's log to stderr, as text or JSON.
 
 Logging never raises and never waits: a thread writes the lines, and lost lines are counted. Names from clients are cut
 and escaped, so they cannot imitate other lines or control a terminal.
@@ -47,11 +47,8 @@ class StderrWriter:
     ) -> None:
         """Start the thread.
 
-        Args:
-            descriptor: The file descriptor.
-            lost_line: Makes the line that reports how many lines were lost, and why.
-            due: Called with False once a second, and with True at the end, for summaries that are due.
-            most_lines: Maximum queued lines; further lines are lost.
+        `lost_line` makes the line that reports how many lines were lost, and why. `due` returns summaries; it is called
+        with False once a second, and with True at the end. Lines above `most_lines` in the queue are lost.
         """
         self.lost = 0
         """Lines lost since the start."""
@@ -67,7 +64,7 @@ class StderrWriter:
         threading.Thread(target=self._run, name="log", daemon=True).start()
 
     def write(self, line: str) -> None:
-        """Queue one line, without its newline. Never waits and never raises."""
+        """Queue one line, without its newline."""
         # A SimpleQueue is safe in signal handlers and finalizers, which could deadlock on a lock.
         if self._queue.qsize() < self._most_lines:
             self._queue.put(line)
@@ -86,7 +83,7 @@ class StderrWriter:
         return asked.wait(limit_s)
 
     def end(self) -> None:
-        """Write queued and due lines, for at most two seconds, before the process ends."""
+        """Write queued and due lines, for at most two seconds."""
         self._ending = True
         self.flush()
 
@@ -190,7 +187,7 @@ class Repeats:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lines: dict[Hashable, _Window] = {}
-        # Separate limits, so lines that a client makes up do not affect flood counts.
+        # Separate limits: lines that a client makes up do not affect flood counts.
         self._events: dict[Hashable, _Window] = {}
         self._clients: dict[Hashable, _Window] = {}
         self._over: list[tuple[str, Line]] = []
@@ -215,7 +212,7 @@ class Repeats:
             return False
         if not event.admits(OF_ONE_EVENT.burst, now):
             return False
-        # Only now: lines that are held back need no entry.
+        # Lines that are held back need no entry.
         if len(self._lines) < _MOST_KNOWN:
             self._lines[method, details] = window = _Window(method, dict(line), now)
             window.passed = 1
@@ -293,7 +290,7 @@ _MOST_FRAMES: Final = 40
 def configure(level: str, style: str, **everywhere: object) -> StderrWriter:
     """Configure structlog and the standard library's logging. Return the writer, which ends with the process.
 
-    `level` is debug, info, warning or error. `style` is text, json, or auto: text if stderr is a terminal, else json.
+    `level` is debug, info, warning or error. `style` is text, json, or auto: text on a terminal, else json.
     `everywhere` are fields of every line.
     """
     threshold = logging.getLevelNamesMapping()[level.upper()]
@@ -353,7 +350,7 @@ class _FromLogging(logging.Handler):
         try:
             text = record.getMessage()
         except Exception:
-            # Arguments that do not fit their format are the library's mistake.
+            # Arguments may not fit their format.
             text = str(record.msg)
         tell(text, logger=record.name, exc_info=record.exc_info)
 
@@ -383,7 +380,7 @@ def _innermost(exc_info: tuple[type[BaseException], BaseException, TracebackType
 
 
 def _cut(_logger: object, _method: str, line: Line) -> Line:
-    """Limit the length of every value, because clients choose names and may appear in errors."""
+    """Limit every value: clients choose names and may appear in errors."""
     for name, value in line.items():
         if name == "exc_info" or isinstance(value, int | float | None):
             continue

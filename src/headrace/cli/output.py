@@ -1,4 +1,4 @@
-"""Print answers on standard output: JSON for programs, tables for people."""
+"""Print answers: JSON for programs, tables for people."""
 
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
@@ -97,6 +97,6 @@ def _fields(names: Sequence[str], rows: Iterable[Sequence[str]], width: int) -> 
 
 
 def console() -> Console:
-    """Return the console for tables. For a pipe or a file its width is unlimited."""
+    """Return a console, of unlimited width for a pipe or a file."""
     made = Console(highlight=False, markup=False)
     return made if made.is_terminal else Console(highlight=False, markup=False, width=_WIDE)

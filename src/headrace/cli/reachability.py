@@ -28,7 +28,7 @@ def connect(servers: str, ca: str | None, where: str, flag: str, patience_s: flo
     """Check that one of the addresses accepts a connection. Raise CommandFailed.
 
     `servers` are HOST:PORT, separated by commas. With the PEM file `ca`, connections use TLS. `where` is the source of
-    the addresses, if not a flag; `flag` is this command's flag for others. `patience_s` applies to each.
+    the addresses, if not a flag; `flag` is the flag for others. `patience_s` applies to each.
     """
     trust = None if ca is None else _trust(ca)
     reasons, refused = [], []

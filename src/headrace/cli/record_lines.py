@@ -1,4 +1,4 @@
-"""Convert records to and from lines of text, without I/O.
+"""Convert records to and from lines of text.
 
 `--format` is a template with placeholders, as in kcat.
 """
@@ -34,7 +34,7 @@ class BadLine(ValueError):
 
 
 def read_text(line: bytes, key_separator: bytes | None) -> Record:
-    """Parse a line of plain text, byte for byte: `value`, or `key<separator>value`. Raise BadLine."""
+    """Parse plain text, byte for byte: `value`, or `key<separator>value`. Raise BadLine."""
     if key_separator is None:
         return Record(value=line)
     key, found, value = line.partition(key_separator)
@@ -125,7 +125,7 @@ Placeholder = Callable[[str, int, int, Record], bytes]
 
 
 def _size(data: bytes | None) -> bytes:
-    """Return the size in bytes, or -1 for null as in kcat."""
+    """Return the size, or -1 for null as in kcat."""
     return str(-1 if data is None else len(data)).encode()
 
 
@@ -165,7 +165,7 @@ def describe() -> str:
 
 
 def compile_format(text: str) -> Placeholder:
-    r"""Compile a format such as `%p/%o %k: %v\n`. Raise ValueError for an unknown placeholder or escape."""
+    r"""Compile a format such as `%p/%o %k: %v\n`. Raise ValueError."""
     parts: list[Placeholder] = []
     for token in _TOKEN.finditer(text):
         if token["text"] is not None:

@@ -1,4 +1,4 @@
-"""Send requests that the client library lacks, over one blocking connection."""
+"""Send requests that the client library lacks."""
 
 import socket
 import ssl

@@ -11,7 +11,7 @@ from headrace.records import accelerator
 
 
 def describe() -> str:
-    """Return versions of Headrace, Python and the embedded Valkey, and the record codec, one per line."""
+    """Return versions of Headrace, Python, Valkey and the record codec, one per line."""
     return "\n".join(
         (
             f"headrace {headrace.__version__}",

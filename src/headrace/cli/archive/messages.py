@@ -1,4 +1,4 @@
-"""Messages between `headrace archive` and its Spark process: one line of JSON each."""
+"""Messages between `headrace archive` and its Spark process, as lines of JSON."""
 
 import msgspec
 
@@ -19,7 +19,7 @@ class Batch(msgspec.Struct, frozen=True, tag=True):
 
 
 class Stand(msgspec.Struct, frozen=True, tag=True):
-    """Current progress of the tables and the logs, by topic."""
+    """Current progress of tables and logs, by topic."""
 
     topics: dict[str, Standing]
 
@@ -48,7 +48,7 @@ Told = SparkReady | Batch | Stand | Note | Ended | Failed
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """The first line of the process's input. At the end of input it drains and stops."""
+    """The first line of the process's input, at whose end it drains and stops."""
 
     settings: dict[str, object]
     """Fields of `headrace.spark.archive.ArchiveSettings`, by name."""

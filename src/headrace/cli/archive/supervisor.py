@@ -1,7 +1,4 @@
-"""Keep one Spark process alive, and show its reports on standard error and in the web console.
-
-The supervisor replaces a killed process.
-"""
+"""Keep one Spark process alive, and show its reports on standard error and in the web console."""
 
 import contextlib
 import os
@@ -40,7 +37,7 @@ _TRIES: Final = 10
 
 
 class ArchiveFailed(Exception):
-    """The archive has ended and a new process would end the same way. The message is one line."""
+    """A new process would end the same way. The message is one line."""
 
     def __init__(self, text: str, *, missing: bool = False) -> None:
         super().__init__(text)
@@ -105,7 +102,7 @@ class Supervisor:
         with (
             # For files that a killed process leaves.
             tempfile.TemporaryDirectory(prefix="headrace-", ignore_cleanup_errors=True) as folder,
-            # Its own session: Ctrl-C reaches only this process, and the whole session can be killed.
+            # Its own session: Ctrl-C reaches only this process, and the session can be killed.
             subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
@@ -172,14 +169,14 @@ def _ending(status: int) -> str:
 
 
 def _kill(child: "subprocess.Popen[bytes]") -> None:
-    """Kill all of the process's children at once, before the rest of Spark logs their loss."""
+    """At once, before the rest of Spark logs their loss."""
     for end, number in [(os.kill, worker) for worker in _workers(child.pid)] + [(os.killpg, child.pid)]:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             end(number, signal.SIGKILL)
 
 
 def _workers(leader: int) -> list[int]:
-    """Return Spark's Python workers, in the session but in other process groups. Needs /proc."""
+    """They are in the session but in other process groups. Needs /proc."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         number = int(entry.name)
@@ -210,7 +207,7 @@ class Show(AbstractContextManager["Show"]):
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
-            # At once: the first line names the reason for the wait.
+            # The first line names the reason for the wait.
             self._live.start(refresh=True)
         else:
             self._say("starting Spark")
@@ -296,7 +293,7 @@ class Watch:
         """Handle a message."""
         if isinstance(message, Batch):
             self._figures.took(message.progress)
-            # Not before: an archive that has begun has found its storage and its topics.
+            # Not before: only now the archive has found its storage and topics.
             self._teller = self._teller or Teller(self._of, self._figures)
             self._teller.news()
         elif isinstance(message, Stand):

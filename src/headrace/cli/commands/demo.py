@@ -1,4 +1,4 @@
-"""`headrace demo`: run a year of flights through a server, a consumer group and Spark."""
+"""`headrace demo`: run a year of flights through a server."""
 
 from pathlib import Path
 

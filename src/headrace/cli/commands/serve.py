@@ -1,4 +1,4 @@
-"""`headrace serve`: read the options, start the server, and print when it is ready."""
+"""`headrace serve`: start the server, and print when it is ready."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ _log = structlog.get_logger("headrace.cli.commands")
 
 
 def server_options(function: F) -> F:
-    """Add `--config`, `--set` and every server option to a command. The latter are text or None."""
+    """Add `--config`, `--set` and every server option, as text or None."""
     for option in reversed(OPTIONS):
         default = f", default {option.default}" if option.default is not None else ""
         click.option(

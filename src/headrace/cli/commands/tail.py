@@ -89,7 +89,7 @@ def tail(
     if to_end:
         view.left = {number: end for number, end in log.ends.items() if starts[number] < end}
         starts = {number: starts[number] for number in view.left}
-    # Assigned, not subscribed. librdkafka requires a group anyway and looks for its coordinator.
+    # Not subscribed. librdkafka requires a group anyway and looks for its coordinator.
     consumer = client.consumer(
         view.heard,
         group_id="headrace-tail",
@@ -163,7 +163,7 @@ class _View:
     def show(self, consumer: Consumer) -> None:
         shown = 0
         while (self.left is None or self.left) and (self._most is None or shown < self._most):
-            # Short timeouts: Ctrl-C is only noticed between two calls.
+            # Ctrl-C is only noticed between two calls.
             messages = [message for message in consumer.consume(_AT_ONCE, 0.2) if not _is_about_a_group(message)]
             self._wait_no_longer_than_told(bool(messages))
             self._look_for_topic(consumer, bool(messages))
@@ -184,7 +184,7 @@ class _View:
             # A consumer's metadata request creates no topic, unlike a producer's.
             found = consumer.list_topics(self._topic, timeout=_QUIET_S).topics[self._topic].error
         except KafkaException:
-            return  # reported elsewhere
+            return
         if found is not None and found.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise KafkaException(found)
 
@@ -260,7 +260,7 @@ _NUMBER = re.compile(r"(?P<sign>[+-]?)(?P<count>[0-9]{1,19})")
 
 
 class Range:
-    """Log start and end offsets of a topic's selected partitions, and the start of the read."""
+    """Offsets of a topic's selected partitions, and the start of the read."""
 
     def __init__(self, client: Client, topic: str, only: tuple[int, ...]) -> None:
         there = client.partitions(topic)
@@ -280,7 +280,7 @@ class Range:
         return {number: offset for (_, number), offset in found.items()}
 
     def at(self, offset: str | None, since: str | None) -> dict[int, int]:
-        """Return partition -> starting offset within the log. Raise CommandFailed for an unknown form.
+        """Return partition -> starting offset within the log. Raise CommandFailed.
 
         `offset` is `earliest`, `latest`, an offset, `-N` for N before the end, or `+N` for N after the start. `since`
         is a readable time, for the first record at or after it.
