@@ -1,4 +1,4 @@
-"""A blocking connection to one broker, without negotiation of versions or login."""
+"""A blocking connection to one broker, without negotiation or login."""
 
 import itertools
 import socket
@@ -52,7 +52,7 @@ class Channel:
         return not self._asked
 
     def ask(self, request: Message, version: int) -> Any:
-        """Send a request and return its response; no other may be pending."""
+        """Send a request and return its response, the only pending one."""
         self.send(request, version)
         return self.receive()
 
@@ -79,7 +79,7 @@ class Channel:
         return RESPONSES[api_key].decode(frame, position, version)
 
     def receive_body(self) -> tuple[int, int, bytes | bytearray, int]:
-        """Return an undecoded response: API key and version of the request, frame, and start of the body in it."""
+        """Return an undecoded response: API key and version, frame, and start of the body in it."""
         api_key, version, number = self._asked.popleft()
         frame = self.receive_frame()
         answered, position = headers.decode_response_header(frame, 0, api_key, version)
@@ -88,7 +88,7 @@ class Channel:
         return api_key, version, frame, position
 
     def receive_frame(self) -> bytes | bytearray:
-        """Return the bytes of a response without their length. Raises ConnectionEnded, NotKafka."""
+        """Return a response without its length. Raises ConnectionEnded, NotKafka."""
         size: int = _SIZE.unpack(self._exactly(_SIZE.size))[0]
         if not 0 <= size <= _MOST_FRAME:
             raise NotKafka(f"a frame of {size} bytes, and {_MOST_FRAME} at most are taken")

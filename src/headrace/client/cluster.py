@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 
 class Stale(Exception):
-    """The metadata is outdated: refresh it and retry."""
+    """The metadata is outdated: retry."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Cluster:
         self._connections.clear()
 
     def topics(self, names: Collection[str] | None) -> dict[str, TopicInfo]:
-        """Return the topics of these names, or all. Raises UnknownTopic, LoginRefused, ServerUnavailable."""
+        """Return the named topics, or all. Raises UnknownTopic, LoginRefused, ServerUnavailable."""
         return self.trying(lambda: self._topics(names))
 
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -101,7 +101,7 @@ class Cluster:
         return self.trying(lambda: self._offsets_at(times)) if times else {}
 
     def leader(self, partition: TopicPartition) -> Connection:
-        """Return a connection to the partition's leader. Raises Stale."""
+        """Return a connection to the leader. Raises Stale."""
         if partition not in self._leaders:
             self._topics([partition.topic])
         broker = self._brokers.get(self._leaders.get(partition, -1))
@@ -110,7 +110,7 @@ class Cluster:
         return self._connection(broker)
 
     def trying(self, action: Callable[[], T]) -> T:
-        """Run `action`; retry it with new metadata if that is outdated. Raises ServerUnavailable."""
+        """Run `action`; retry it with new metadata after Stale. Raises ServerUnavailable."""
         for attempt, pause in enumerate(pauses(_FIRST_PAUSE_S, _LONGEST_PAUSE_S), 1):
             try:
                 return action()
@@ -147,14 +147,12 @@ class Cluster:
     def commit(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
         """Commit offsets as tools do, without group membership.
 
-        Raises:
-            GroupCommitFailed: the group has members, or the broker rejects a partition.
-            LoginRefused, ServerUnavailable.
+        Raises GroupCommitFailed, also if the group has members, LoginRefused, ServerUnavailable.
         """
         self.trying(lambda: self._commit(group, offsets, metadata))
 
     def committed(self, group: str) -> dict[TopicPartition, Committed]:
-        """Return the group's committed offsets with their metadata."""
+        """Return a group's committed offsets."""
         return self.trying(lambda: self._committed(group))
 
     def _connection(self, place: tuple[str, int]) -> Connection:
@@ -316,7 +314,7 @@ _kept: dict[tuple[int, ClientOptions], Cluster] = {}
 
 
 def kept(options: ClientOptions) -> Cluster:
-    """Return this process's connections to a cluster, shared by its tasks; a forked process opens its own."""
+    """Return this process's connections to a cluster, shared by its tasks. A forked process opens its own."""
     key = (os.getpid(), options)
     if key not in _kept:
         _kept[key] = Cluster(options)

@@ -73,7 +73,7 @@ class Connection:
             raise self._gone(error) from error
 
     def receive(self) -> Any:
-        """Return the response to the oldest pending request. Raises ServerUnavailable, also for an invalid one."""
+        """Return the response to the oldest pending request. Raises ServerUnavailable."""
         with self._told():
             return self._link.receive()
 
@@ -196,7 +196,7 @@ def conversation(mechanism: str, username: str, password: str) -> Generator[byte
 
 
 def token_conversation(path: str) -> Generator[bytes, bytes, None]:
-    """Yield the messages of OAUTHBEARER with a file's token. Raises LoginRefused, without the file's content."""
+    """Yield the messages of OAUTHBEARER with a file's token. Raises LoginRefused, without the token."""
     try:
         token = Path(path).read_text("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:

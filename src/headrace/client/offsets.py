@@ -52,7 +52,7 @@ def with_new_partitions(start: Mapping[TopicPartition, int], log: Mapping[TopicP
 
 
 def limit(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], max_rows: int | None) -> Offsets:
-    """Return the end of a batch of at most `max_rows` offsets, in proportion to the backlog of each partition.
+    """Return the end of a batch of at most `max_rows` offsets, in proportion to each partition's backlog.
 
     The remainder goes to the largest fractions, so that each partition progresses.
     """
@@ -73,10 +73,7 @@ def limit_bytes(
     max_bytes: int,
     sizes: Mapping[TopicPartition, float],
 ) -> Offsets:
-    """Return the end of a batch of about `max_bytes`, in proportion to the backlog of each partition.
-
-    Every batch has at least one record. `sizes` are bytes per offset.
-    """
+    """Return the end of a batch of about `max_bytes` and at least one record. `sizes` are bytes per offset."""
     waiting = {partition: max(0, end[partition] - start[partition]) * sizes.get(partition, 1.0) for partition in start}
     total = sum(waiting.values())
     if total <= max_bytes:
@@ -145,7 +142,7 @@ def within_log(
 def check_partitions(
     position: Iterable[TopicPartition], log: Mapping[TopicPartition, Extent], *, fail_on_data_loss: bool
 ) -> None:
-    """With `fail_on_data_loss`, raise DataLoss if partitions of the query are gone."""
+    """With `fail_on_data_loss`, raise DataLoss if partitions are gone."""
     gone = sorted(set(position) - set(log))
     if gone and fail_on_data_loss:
         raise DataLoss(
@@ -155,7 +152,7 @@ def check_partitions(
 
 
 def to_json(offsets: Mapping[TopicPartition, int], ids: Mapping[str, str] = _NO_IDS) -> dict[str, dict[str, int | str]]:
-    """Return offsets in the form of Spark's checkpoint: `{topic: {partition: next, "id": topic id}}`.
+    """Return offsets as in Spark's checkpoint: `{topic: {partition: next, "id": topic id}}`.
 
     Without ids this is the form of Spark's Kafka source.
     """
@@ -169,7 +166,7 @@ def to_json(offsets: Mapping[TopicPartition, int], ids: Mapping[str, str] = _NO_
 
 
 def from_json(stored: Mapping[str, Any]) -> Offsets:
-    """Return the offsets of `to_json` or Spark's Kafka source. Raises OptionError for another source's."""
+    """Return the offsets of `to_json` or Spark's Kafka source. Raises OptionError."""
     try:
         return {
             TopicPartition(topic, int(partition)): int(offset)
@@ -190,5 +187,5 @@ def ids_from_json(stored: Mapping[str, Any]) -> dict[str, str]:
 
 
 def replaced(known: Mapping[str, str], present: Mapping[str, str]) -> list[str]:
-    """Return the topics whose id has changed. Ignores topics without an id."""
+    """Return topics with another id. Ignores topics without an id."""
     return sorted(topic for topic, one in known.items() if one and present.get(topic) and present[topic] != one)

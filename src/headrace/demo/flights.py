@@ -33,7 +33,7 @@ class Figure(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def mean(self) -> float | None:
-        """Return the mean departure delay in minutes, or None."""
+        """Return the mean delay in minutes, or None."""
         return self.delay / self.departed if self.departed else None
 
     def __add__(self, other: "Figure") -> "Figure":
@@ -67,7 +67,7 @@ class Tally:
 
 
 def cube(cells: Mapping[tuple[str, int], Figure]) -> dict[Group, Figure]:
-    """Add up the cells by carrier, by month and in total."""
+    """Add up by carrier, by month and in total."""
     figures: dict[Group, Figure] = {}
     for (carrier, month), figure in cells.items():
         groups: tuple[Group, ...] = ((carrier, month), (carrier, None), (None, month), WHOLE)
@@ -87,7 +87,7 @@ def months(figures: Iterable[Group]) -> list[int]:
 
 
 def compare(expected: Figures, found: Figures) -> list[str]:
-    """Return the differences, one line per group, the total first."""
+    """Return the differences, one line per group."""
     groups = sorted(expected.keys() | found.keys(), key=lambda group: (group[0] or "", group[1] or 0))
     return [
         f"{described(group)}: expected {_told(expected.get(group))}, found {_told(found.get(group))}"
@@ -97,7 +97,7 @@ def compare(expected: Figures, found: Figures) -> list[str]:
 
 
 def described(group: Group) -> str:
-    """Return a group in words: `UA in month 3`."""
+    """Return words: `UA in month 3`."""
     carrier, month = group
     if carrier is None:
         return "all flights" if month is None else f"month {month}"
@@ -117,11 +117,11 @@ _SLICE = 2_000
 
 
 class FlightsMissing(Exception):
-    """The package is missing. The message names what to install."""
+    """The message names the package to install."""
 
 
 class Flight(msgspec.Struct, frozen=True):
-    """A flight, with the package's columns; None: no value."""
+    """A flight; None: no value."""
 
     year: int
     month: int
@@ -186,14 +186,14 @@ def in_order(path: Path, limit: int | None = None) -> Iterator[Flight]:
 
 
 def _each(table: "pa.Table") -> Iterator[Flight]:
-    """In slices, because Python objects of all flights take half a gigabyte."""
+    """Convert slices: Python objects of all flights take half a gigabyte."""
     for batch in table.to_batches(max_chunksize=_SLICE):
         for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             yield Flight(*row)
 
 
 def figures(path: Path, limit: int | None = None) -> dict[Group, Figure]:
-    """Return the expected figures, with a separate reader in plain Python as a check."""
+    """Return the expected figures, by a separate reader in plain Python."""
     with _opened(path) as file:
         rows = csv.reader(io.TextIOWrapper(file, "utf-8"))
         place = {name: number for number, name in enumerate(next(rows))}
@@ -209,7 +209,7 @@ def figures(path: Path, limit: int | None = None) -> dict[Group, Figure]:
 
 
 def airlines() -> list[tuple[str, str]]:
-    """Return carriers with names of airlines. Raises FlightsMissing."""
+    """Return carriers with names. Raises FlightsMissing."""
     path = package_file().with_name("airlines.csv")
     try:
         with path.open(encoding="utf-8", newline="") as file:

@@ -1,4 +1,4 @@
-"""`python -m headrace.demo.lakehouse`: archive the topic with Spark into a Delta table, then read it."""
+"""`python -m headrace.demo.lakehouse`: archive the topic with Spark, then read the table."""
 
 import os
 import signal
@@ -78,7 +78,7 @@ class Lakehouse:
 
 
 def name_airlines(spark: SparkSession, wanted: Archive) -> StreamingQuery:
-    """Start to write each flight once, with its airline's name, into a Delta table."""
+    """Start to write each flight, with its airline's name, into a Delta table."""
     records = (
         spark.readStream.format("headrace")
         .option("redis", wanted.redis)
@@ -209,7 +209,7 @@ def main() -> None:
 
 
 def _end_java() -> None:
-    """If this process leads the session, kill it: a JVM interrupted during its start survives its Python process."""
+    """Kill the session that this process leads: a JVM interrupted during its start survives."""
     if os.getpgrp() == os.getpid():
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         os.killpg(0, signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Messages between the demo's processes: JSON lines on standard input and output."""
+"""Messages between the demo's processes, as JSON lines."""
 
 from typing import IO
 
@@ -14,7 +14,7 @@ class Assigned(msgspec.Struct, tag=True, frozen=True):
 
 
 class Read(msgspec.Struct, tag=True, frozen=True):
-    """Consecutive records that a consumer read from one partition."""
+    """Consecutive records that a consumer read."""
 
     partition: int
     first: int
@@ -80,7 +80,7 @@ class Queried(msgspec.Struct, tag=True, frozen=True):
 
 
 class Failed(msgspec.Struct, tag=True, frozen=True):
-    """The process failed; the reason is one line."""
+    """A process failed; the reason is one line."""
 
     reason: str
 
@@ -94,13 +94,13 @@ class Ready(msgspec.Struct, tag=True, frozen=True):
 
 
 class Ended(msgspec.Struct, tag=True, frozen=True):
-    """The end of a process, reported by its parent. A negative status is a signal."""
+    """A process's end, reported by its parent. A negative status is a signal."""
 
     status: int
 
 
 class Archive(msgspec.Struct, tag=True, frozen=True):
-    """Request to start the archive and the table with airlines' names."""
+    """Start the archive and the table with airlines' names."""
 
     topic: str
     table: str
@@ -112,7 +112,7 @@ class Archive(msgspec.Struct, tag=True, frozen=True):
 
 
 class Query(msgspec.Struct, tag=True, frozen=True):
-    """Request to stop the archive and read the tables."""
+    """Stop the archive and read the tables."""
 
     table: str
     named: str

@@ -1,6 +1,6 @@
 """The demo's directory and processes, each in a separate session, so that Ctrl-C reaches only the demo.
 
-Every start empties the directory of the demo's files.
+Every start empties the directory.
 """
 
 import asyncio
@@ -48,8 +48,7 @@ class Child:
     ) -> None:
         """Start `python -m MODULE`, from the main thread: a child ends with the thread that started it.
 
-        `hear` receives each message; the last is its end. `log` gets standard error. `read` parses a line of standard
-        output.
+        `hear` receives each message; the last is its end. `log` gets standard error. `read` parses standard output.
         """
         self.name = name
         self.log = log
@@ -74,7 +73,7 @@ class Child:
         return self._process.poll() is None
 
     def ask(self, message: Asked) -> None:
-        """Send a request; ignored after its end, which the inbox reports."""
+        """Send a request, unless it has ended."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError, ValueError):
             messages.tell(self._process.stdin, message)
@@ -97,7 +96,7 @@ class Child:
         return "\n".join(self.log.read_text("utf-8", "replace").splitlines()[-_LAST_LINES:])
 
     def wait(self, timeout_s: float) -> bool:
-        """Return whether it has ended within the time."""
+        """Return whether it has ended."""
         try:
             self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -132,13 +131,13 @@ def read_ready_line(line: bytes) -> Heard:
 
 
 def end(children: Sequence[Child]) -> None:
-    """End all children and their process groups: SIGTERM, then SIGKILL after 15 seconds."""
+    """End children and their process groups: SIGTERM, then SIGKILL after 15 seconds."""
     for child in children:
         child.terminate()
     deadline = time.monotonic() + _STOP_S
     for child in children:
         ended = child.wait(max(0.0, deadline - time.monotonic()))
-        # Spark's JVM ends after its Python. It may stay a zombie without a reaper.
+        # Spark's JVM ends after its Python, and may stay a zombie.
         grace = time.monotonic() + _GRACE_S
         while ended and _has_group(child.pid) and time.monotonic() < grace:
             time.sleep(_POLL_S)
@@ -162,7 +161,7 @@ _LOCKS = {"lock", "valkey.lock"}
 
 
 class DirectoryRefused(Exception):
-    """The directory will not be emptied. The message has the reason and the remedy."""
+    """The message has the reason and the remedy."""
 
 
 def prepare_directory(path: Path) -> None:

@@ -1,6 +1,6 @@
 """`python -m headrace.demo.reader`: one member of the consumer group, in a process that can be killed.
 
-It reports records before it commits them: delivery is at least once.
+It reports records before it commits them.
 """
 
 import signal
@@ -65,7 +65,7 @@ class Reader:
             if time.monotonic() - committed >= _COMMIT_S:
                 self._commit()
                 committed = time.monotonic()
-        # After the last member has left, no member would read uncommitted records again.
+        # No later member would read uncommitted records again.
         last = time.monotonic() + _LAST_COMMIT_S
         while not self._commit(wait=True) and time.monotonic() < last:
             self._consume()
@@ -77,7 +77,7 @@ class Reader:
             self._read[part.partition] = part.first + len(part.months)
 
     def _commit(self, *, wait: bool = False) -> bool:
-        """Commit the reported offsets; return whether they were accepted.
+        """Return whether reported offsets were committed.
 
         Asynchronous, except at the end: during a rebalance the coordinator responds to nothing else.
         """
@@ -117,7 +117,7 @@ def by_partition(records: Iterable[Message]) -> list[Read]:
         if (error := record.error()) is not None:
             if error.fatal():
                 raise KafkaException(error)
-            # Connection errors, such as those of a killed broker: the client reconnects.
+            # Connection errors: the client reconnects.
             print(f"instead of records: {error}", file=sys.stderr, flush=True)
             continue
         partition, offset = record.partition(), record.offset()

@@ -229,7 +229,7 @@ class Coverage:
         return self._tally.figures()
 
     def missing(self, ends: dict[int, int]) -> list[str]:
-        """Return gaps before the log end offsets, by partition."""
+        """Return gaps before the log end offsets."""
         lines = []
         for partition, end in sorted(ends.items()):
             marks = self._seen.get(partition, bytearray())

@@ -54,9 +54,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 def run(options: Options, console: Console) -> int:
     """Run the demo and return the exit status: 0 if every figure agrees.
 
-    Raises:
-        DemoFailed: the demo cannot complete.
-        KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP; every process has ended.
+    Raises DemoFailed; KeyboardInterrupt for Ctrl-C, SIGTERM or SIGHUP, when every process has ended.
     """
     with _signals_interrupt() as interrupts:
         demo = Demo(options, console, interrupts)
@@ -217,7 +215,7 @@ class Demo:
         member.note, member.partitions = "killed", []
 
     def _kill_a_broker(self) -> None:
-        """Kill a broker of several: the others take over after three seconds."""
+        """The others take over after three seconds."""
         killed = self._servers.kill_one()
         if killed is not None:
             self._leaving.add(killed)
@@ -352,7 +350,7 @@ class Demo:
             board.say(f"group {READERS} is {seen.state}, lag {board.lag:,}; {_shares(seen)}", "cyan")
 
     def _blame_server(self) -> None:
-        """Raise DemoFailed if the server has ended or is ending: its clients may fail first."""
+        """Raise DemoFailed if the server ends: its clients may fail first."""
         ended = self._servers.ended(_NOTICED_S)
         if ended is not None:
             assert ended.status is not None

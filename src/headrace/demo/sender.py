@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from headrace.demo.flights import Flight, in_order
 
-# Relevant errors of librdkafka arrive with the records.
+# Relevant errors arrive with the records.
 _SILENT = logging.getLogger("headrace.demo.librdkafka")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
@@ -26,7 +26,7 @@ class Sender:
     """An idempotent producer that counts `sent` and `acknowledged`."""
 
     def __init__(self, kafka: str, topic: str, flights: Path, *, rate: int, limit: int | None) -> None:
-        """`rate` in flights per second, 0 for unlimited; `limit` None for all flights."""
+        """`rate` per second, 0 for unlimited; `limit` None for all flights."""
         self.sent = 0
         self.acknowledged = 0
         self.checksum = 0

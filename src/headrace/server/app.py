@@ -85,8 +85,8 @@ async def serve(
 ) -> int:
     """Run a server until SIGTERM, SIGINT or a stop request on `guest`.
 
-    `on_ready` is called once every API answers. `clock` None is the system clock. `guest` stops a server in another
-    program's process, whose signals and memory stay unchanged. `log_lines_lost` returns a number.
+    `on_ready` is called once every API answers. `guest` stops a server in another program's process, whose signals and
+    memory stay unchanged.
 
     Returns 0 after a clean stop, 1 when the storage was lost or taken over. Raises StartError.
     """

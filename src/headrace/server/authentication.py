@@ -59,7 +59,7 @@ async def _opened_users(clusters: VirtualClusters, first: Path | None, stack: co
     users = Users(clusters.default.storage.documents, clusters.clock)
     stack.callback(users.close)
     await users.load()
-    # Only the default virtual cluster manages users, which the whole server shares.
+    # The whole server shares the users of the default virtual cluster.
     clusters.default.users = users
     if first is not None and not users.exist:
         name, password = _read(first)
@@ -115,7 +115,7 @@ async def _opened_tokens(settings: BrokerSettings, clock: Clock, stack: contextl
     except KeysUnreadable as error:
         if url.startswith("file:"):
             raise StartError(f"sasl.oauthbearer.jwks.endpoint.url={error}") from None
-        # Start anyway: other logins work, and the keys are loaded again periodically.
+        # Other logins work, and the keys are loaded again periodically.
         _log.error("the keys of tokens cannot be read; no token is accepted until they are", reason=str(error))
     rules = TokenRules(
         tuple(each.strip() for each in settings.sasl_oauthbearer_expected_audience.split(",") if each.strip()),

@@ -83,7 +83,7 @@ class Brokers:
         assert self._clusters is not None
         assert self._follower is not None
         if inside and not self.ownership.inside:
-            # Changes made while this broker was out of the cluster may have been trimmed.
+            # Earlier changes may have been trimmed.
             self._follower.load_everything()
         self.ownership.adopt(view, inside=inside)
         self._clusters.view_changed()
@@ -114,7 +114,7 @@ class Brokers:
 
 
 def endpoints(advertised: Mapping[str, tuple[str, int]]) -> list[tuple[str, str, int]]:
-    """Return name, host and port of each advertised Kafka listener."""
+    """Return name, host and port of advertised listeners."""
     return [(name, reached_host(name, host), port) for name, (host, port) in advertised.items()]
 
 

@@ -39,11 +39,11 @@ class StartError(Exception):
 
 
 class SettingsError(StartError):
-    """The configuration is invalid. The message is one line with the setting, the value found and the remedy."""
+    """The message is one line with the setting, the value found and the remedy."""
 
 
 class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Data directory, addresses and process options of a server."""
+    """Data directory, addresses and process options."""
 
     data: Path
     """Directory of the embedded Valkey and of the lock against a second server."""
@@ -107,7 +107,7 @@ def load(
     """Combine flags, environment and file. Raises SettingsError.
 
     `flags` are text by option name (`log-level`); None: not given. `sets` are `KEY=VALUE` from `--set`. `config` is the
-    file from `--config`; None: `HEADRACE_CONFIG`, or no file. `environ` None is this process's.
+    file from `--config`; None: `HEADRACE_CONFIG`, or no file.
     """
     environ = os.environ if environ is None else environ
     given, file_settings = _given(flags or {}, config, environ)
@@ -126,7 +126,7 @@ def load(
 def option_source(
     name: str, flags: Mapping[str, str | None], config: str | None = None, environ: Mapping[str, str] | None = None
 ) -> str | None:
-    """Return the source of an option for messages, or None. Arguments as for `load`."""
+    """Return an option's source for messages, or None. Arguments as for `load`."""
     given, _ = _given(flags, config, os.environ if environ is None else environ)
     return given[name].where if name in given else None
 
@@ -176,7 +176,7 @@ def _shown(name: str, text: str, between: str) -> str:
 
 
 class Client(msgspec.Struct, frozen=True):
-    """Defaults of client commands from the environment and a profile. Flags override them."""
+    """Defaults of client commands, which flags override."""
 
     bootstrap: str
     """HOST:PORT of the Kafka listener; several are separated by commas."""
@@ -197,7 +197,7 @@ class Client(msgspec.Struct, frozen=True):
 def client(profile: str | None = None, environ: Mapping[str, str] | None = None) -> Client:
     """Return the defaults of client commands. A variable overrides the profile.
 
-    `profile` is from `--profile`; None: `HEADRACE_PROFILE`, or `default` if it exists. `environ` as for `load`.
+    `profile` is from `--profile`; None: `HEADRACE_PROFILE`, or `default` if it exists.
     """
     environ = os.environ if environ is None else environ
     name = profile or environ.get(PREFIX + "PROFILE") or None
@@ -211,7 +211,7 @@ def client(profile: str | None = None, environ: Mapping[str, str] | None = None)
     elif chosen.bootstrap:
         where = f"profile {name or profiles.DEFAULT}"
     else:
-        # Explain a common mistake: only servers read the variable.
+        # Only servers read the variable: a common mistake.
         where = f"unused: {PREFIX}KAFKA is for servers, clients read {PREFIX}BOOTSTRAP" * (PREFIX + "KAFKA" in environ)
     return Client(
         bootstrap=bootstrap or chosen.bootstrap or _BY_NAME["kafka"].default or "",

@@ -95,7 +95,7 @@ class Listening(msgspec.Struct, frozen=True):
 
     @property
     def addresses(self) -> dict[str, str]:
-        """HOST:PORT of each Kafka listener by name, in the configured order."""
+        """HOST:PORT of listeners by name, in the configured order."""
         return {each.listener.name: address_of(each.socket) for each in self.kafka}
 
     @property
@@ -123,7 +123,7 @@ class Listening(msgspec.Struct, frozen=True):
 
 
 def reached_host(listener: str, host: str) -> str:
-    """Return the host for other machines: of a wildcard address, the machine's name, which is a guess."""
+    """Return the host for other machines: of a wildcard address, the machine's name, a guess."""
     if not is_everywhere(host):
         return host
     name = socket.gethostname()
@@ -204,7 +204,7 @@ class _Certificates:
         return next(iter(self._made.values()), None)
 
     def needed_by(self, listener: str, settings: BrokerSettings) -> Tls:
-        """Return the TLS of a listener. Raises StartError, and SettingsError without a certificate."""
+        """Return a listener's TLS. Raises StartError, and SettingsError without a certificate."""
         if not settings.ssl_keystore_location:
             raise SettingsError(
                 f"{listener} needs a certificate: headrace tls create DIR makes one; "

@@ -51,7 +51,7 @@ _EVERY_S = 0.1
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return uvloop's event loop factory if installed, else None for asyncio's."""
+    """Return uvloop's factory if installed, else None for asyncio's."""
     try:
         import uvloop  # noqa: PLC0415  # optional
     except ImportError:
@@ -97,7 +97,7 @@ def prepared(settings: BrokerSettings, *, guest: bool) -> CacheBudget:
             cache.limit = default_bytes(machine_memory())
         keep_memory(cache.limit)
         raise_descriptors()
-        # Keep imported objects out of `settle_memory`'s collection.
+        # Keeps imported objects out of `settle_memory`'s collection.
         gc.freeze()
     return cache
 

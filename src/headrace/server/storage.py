@@ -82,7 +82,7 @@ async def opened_storage(
     except StoreError as error:
         text = str(error)
         if options.redis is not None:
-            # Errors of the storage contain its URL, with the password.
+            # Errors contain the URL, with the password.
             text = text.replace(options.redis, without_password(options.redis))
         raise StartError(text) from None
     except StorageUnavailable as error:

@@ -14,7 +14,7 @@ from headrace.oci.api_keys import fingerprint
 
 @cache
 def throw_away_config() -> dict[str, Any]:
-    """Return the configuration of `oci` clients, with a key made once per process."""
+    """Return the configuration of clients, with one key per process."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     return {
         "tenancy": "ocid1.tenancy.oc1..headrace",
@@ -59,14 +59,14 @@ class OciClients:
         return {"retry_strategy": oci.retry.NoneRetryStrategy()} | signer | options
 
     def create_stream(self, name: str, partitions: int = 1, **details: Any) -> oci.streaming.models.Stream:
-        """Create a stream in this compartment; `details` as in CreateStreamDetails."""
+        """Create a stream; `details` as in CreateStreamDetails."""
         if "stream_pool_id" not in details:
             details.setdefault("compartment_id", self.compartment_id)
         asked = oci.streaming.models.CreateStreamDetails(name=name, partitions=partitions, **details)
         return self.admin.create_stream(asked).data
 
     def sweep(self) -> None:
-        """Remove the compartment's stream pools, their streams, and connect harnesses."""
+        """Remove the compartment's stream pools, streams, and connect harnesses."""
         admin = self.admin
         for pool in _all(admin.list_stream_pools, self.compartment_id):
             try:
@@ -79,7 +79,7 @@ class OciClients:
 
 
 class GroupReader:
-    """One instance of a consumer group, which always uses its newest cursor."""
+    """One instance of a group, which uses its newest cursor."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class GroupReader:
         return list(answer.data)
 
     def values(self, limit: int | None = None) -> list[str]:
-        """Return the values of the next messages as text."""
+        """Return the next messages' values as text."""
         return [text_of(message.value) for message in self.get(limit)]
 
     def partitions(self, limit: int | None = None) -> set[int]:
@@ -125,7 +125,7 @@ class GroupReader:
 def put(
     client: oci.streaming.StreamClient, stream_id: str, *values: str, key: str | None = None
 ) -> list[oci.streaming.models.PutMessagesResultEntry]:
-    """Put text messages with one key, or without; returns each result. Raises AssertionError for a rejected one."""
+    """Put text messages with one key, or without. Raises AssertionError for a rejected one."""
     entry = oci.streaming.models.PutMessagesDetailsEntry
     key64 = None if key is None else base64_of(key)
     messages = [entry(key=key64, value=base64_of(value)) for value in values]

@@ -165,8 +165,8 @@ class Server:
     def logged(self, text: str, start: int = 0) -> str:
         """Wait until `text` appears in the log after the first `start` characters, and return the log from there.
 
-        The server writes its log asynchronously, repeated lines within ten seconds. Raises ServerFailed if the text
-        does not appear.
+        The server logs asynchronously, and repeated lines within ten seconds. Raises ServerFailed if the text does not
+        appear.
         """
         deadline = time.monotonic() + _LOGGED_S
         while text not in (log := self.log()[start:]):
@@ -197,7 +197,7 @@ class Server:
         """The command line of the next start."""
         kafka, http = (f"127.0.0.1:{port}" for port in self._ports or (0, 0))
         if self._addresses is not None:
-            # The first broker's ports; the others use the next ones.
+            # The other brokers use the next ports.
             kafka, http = (each.partition(",")[0] for each in (self._addresses.kafka, self._addresses.http))
             http = http.removeprefix("http://")
         place = ["--http", http, "--data", str(self.data)]
@@ -360,10 +360,7 @@ def server(
 
 
 def texts_of(settings: Mapping[str, object]) -> list[str]:
-    """Return settings as `KEY=VALUE`, from field names; settings of one listener keep their name.
-
-    Raises TypeError for an unknown one.
-    """
+    """Return settings as `KEY=VALUE`, from field names or those of one listener. Raises TypeError."""
     names = {key.field: key.name for key in (*BROKER_KEYS, *OCI_KEYS)}
     texts = []
     for field, value in settings.items():
