@@ -318,7 +318,7 @@ class Client:
     ) -> dict[tuple[str, int], int]:
         """Return offsets of (topic, partition) by `OffsetSpec.earliest` or `latest`, without deleted ones.
 
-        `some`: also leave out partitions without an answer in a few seconds, instead of raising.
+        `some`: also leave out partitions without an answer in a few seconds.
         """
         wanted = [TopicPartition(topic, number) for topic, number in partitions]
         offsets: dict[tuple[str, int], int] = {}

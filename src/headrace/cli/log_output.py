@@ -114,7 +114,7 @@ class StderrWriter:
             self._told = lost
 
     def _write(self, line: str) -> str:
-        """Return why a line could not be written. A partial line is ended before the next one."""
+        """Return why a line failed. A partial line is ended before the next one."""
         rest = memoryview((("\n" if self._torn else "") + line + "\n").encode("utf-8", "backslashreplace"))
         try:
             while rest:

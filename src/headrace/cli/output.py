@@ -29,7 +29,7 @@ def print_json(answer: object) -> None:
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print a table. A column named with a leading `>` is right-aligned and never folded. None is `-`.
 
-    A terminal gets folded text, or one field per line if the table does not fit. Otherwise every row is one line.
+    A terminal gets folded text, or one field per line if the table does not fit.
     """
     to = console()
     most = _CELL if to.is_terminal else None

@@ -1,7 +1,4 @@
-"""Convert records to and from lines of text.
-
-`--format` is a template with placeholders, as in kcat.
-"""
+"""Convert records to and from lines of text. `--format` is a template, as in kcat."""
 
 import base64
 import binascii

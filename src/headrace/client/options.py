@@ -199,10 +199,7 @@ class ClientOptions:
 def parse(given: Mapping[str, str]) -> ClientOptions | None:
     """Return the `kafka.` options of `given`, with names in lower case, or None without `kafka.bootstrap.servers`.
 
-    They override the file `kafka.properties.file`.
-
-    Raises:
-        OptionError: unknown name, invalid value or JKS file.
+    They override the file `kafka.properties.file`. Raises OptionError, also for a JKS file.
     """
     kafka = {name.removeprefix(PREFIX): value for name, value in given.items() if name.startswith(PREFIX)}
     path = kafka.pop(PROPERTIES_FILE, None)

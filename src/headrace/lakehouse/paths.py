@@ -17,10 +17,7 @@ _GLOB: Final = re.compile(r"[\\*?\[\]{}]")
 
 
 def local_path(text: str) -> Path | None:
-    """Return the absolute path that a user means, or None for an object store's URL.
-
-    Raise ValueError for another machine's URL.
-    """
+    """Return the absolute path that a user means, or None for an object store. Raise ValueError."""
     if _SCHEME.match(text) is None:
         return Path(text).absolute()
     if text[:5].lower() != "file:":

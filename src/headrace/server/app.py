@@ -333,7 +333,7 @@ def _tracing(endpoint: str, stack: contextlib.AsyncExitStack) -> "Tracing | None
 
 def _advertise(broker: Broker, kafka: dict[str, tuple[str, int]], storage: str) -> None:
     broker.advertised.update(kafka)
-    # ACLs do not apply in Redis. With ACLs, advertise the storage only if it requires a password.
+    # ACLs do not apply in Redis: with them, advertise the storage only if it requires a password.
     if not broker.settings.authorizer_class_name or has_password(storage):
         broker.storage_url = without_password(storage)
 

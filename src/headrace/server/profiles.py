@@ -45,8 +45,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def choose(path: Path, name: str | None) -> Profile:
     """Return the named profile, `default`, or an empty one.
 
-    Raises:
-        ProfileError: unreadable file, a password in a file that other users can read, or unknown profile.
+    Raises ProfileError, also for a password in a file that other users can read.
     """
     profiles = _read(path)
     if name is None:

@@ -91,7 +91,7 @@ class _Broker:
         assert process.stdin is not None
         assert process.stdout is not None
         with contextlib.suppress(ConnectionError):
-            # Its end would stop the broker.
+            # Kept open: its end stops the broker when this process dies.
             process.stdin.write(encode(self._task))
             await process.stdin.drain()
         line = await process.stdout.readline()

@@ -38,7 +38,7 @@ class ManualTimer(msgspec.Struct):
 
 
 class _Timers:
-    """By deadline, then in the order of scheduling."""
+    """Calls by deadline, then in the order of scheduling."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, ManualTimer]] = []

@@ -27,7 +27,7 @@ def throw_away_config() -> dict[str, Any]:
 
 @cache
 def _signer() -> oci.signer.Signer:
-    """Shared, because loading a private key takes 50 ms."""
+    """Return a shared signer: loading a private key takes 50 ms."""
     return oci.signer.Signer.from_config(throw_away_config() | {"key_file": None})
 
 

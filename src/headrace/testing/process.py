@@ -165,8 +165,8 @@ class Server:
     def logged(self, text: str, start: int = 0) -> str:
         """Wait until `text` appears in the log after the first `start` characters, and return the log from there.
 
-        The server logs asynchronously, and repeated lines within ten seconds. Raises ServerFailed if the text does not
-        appear.
+        The server logs asynchronously, and repeated lines up to ten seconds later. Raises ServerFailed if the text does
+        not appear.
         """
         deadline = time.monotonic() + _LOGGED_S
         while text not in (log := self.log()[start:]):

@@ -1,4 +1,4 @@
-"""`python -m headrace.cli.archive.child`: archive by the first line of input, until the input ends."""
+"""`python -m headrace.cli.archive.child`: archive by the first line of input, until its end."""
 
 import os
 import signal

@@ -169,14 +169,14 @@ def _ending(status: int) -> str:
 
 
 def _kill(child: "subprocess.Popen[bytes]") -> None:
-    """At once, before the rest of Spark logs their loss."""
+    """Kill all children at once, before the rest of Spark logs their loss."""
     for end, number in [(os.kill, worker) for worker in _workers(child.pid)] + [(os.killpg, child.pid)]:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             end(number, signal.SIGKILL)
 
 
 def _workers(leader: int) -> list[int]:
-    """They are in the session but in other process groups. Needs /proc."""
+    """Return Spark's workers, in other process groups of the session. Needs /proc."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         number = int(entry.name)

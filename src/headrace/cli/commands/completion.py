@@ -31,7 +31,7 @@ def completion(context: click.Context, shell: str) -> None:
     assert found is not None
     root = context.find_root().command
     made = found(root, {}, "headrace", VARIABLE)
-    # `source()` starts bash to find its version.
+    # Not `source()`, which starts bash to find its version.
     script = made.source_template % made.source_vars()
     # click's function for fish misreads text after a comma in a help.
     click.echo(script.replace('string split "," ', 'string split -m 1 "," '))

@@ -89,7 +89,7 @@ def tail(
     if to_end:
         view.left = {number: end for number, end in log.ends.items() if starts[number] < end}
         starts = {number: starts[number] for number in view.left}
-    # Not subscribed. librdkafka requires a group anyway and looks for its coordinator.
+    # Assigned, not subscribed. librdkafka requires a group anyway and looks for its coordinator.
     consumer = client.consumer(
         view.heard,
         group_id="headrace-tail",

@@ -349,7 +349,7 @@ def _closed(kind: Kind, values: Sequence[Any], rows: Sequence[int], faults: Faul
 
 
 def shows_type(value: Any) -> bool:
-    """Return whether a value is not null or empty, so that it shows a type."""
+    """Return whether a value shows a type, unlike null and empty lists and objects."""
     if type(value) is dict:
         return any(map(shows_type, value.values()))
     return any(map(shows_type, value)) if type(value) is list else value is not None

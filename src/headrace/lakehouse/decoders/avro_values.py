@@ -1,7 +1,6 @@
 """Read values in Avro's binary encoding without a container, all written with one known schema.
 
-A reader returns the value and the position after it. Items are counted before they are read, so a forged count costs
-nothing.
+Items are counted before they are read, so a forged count costs nothing.
 Source: Apache Avro 1.12, Specification, "Binary Encoding".
 """
 
@@ -24,10 +23,7 @@ class AvroDecoder:
     """Decode records of one schema."""
 
     def __init__(self, text: str, where: str, others: Mapping[str, str] | None = None) -> None:
-        """Prepare. `where` names the schema in messages; `others` as for `parse`.
-
-        Raise OptionError for a field that cannot become a column.
-        """
+        """Prepare. `where` names the schema in messages; `others` as for `parse`. Raise OptionError."""
         try:
             whole = parse(text, others)
             self.kind = kind_of(whole)

@@ -85,17 +85,14 @@ class Decoding:
         return _made(self)
 
     def columns(self, known: pa.Schema) -> pa.Schema | None:
-        """Return the columns that the schema adds to a table, or None if each value has its own.
-
-        Raise ValueError for a field that cannot become a column.
-        """
+        """Return the columns that the schema adds, or None if each value has its own. Raise ValueError."""
         kind = getattr(self.decoder(), "kind", None)
         return None if kind is None else pa.schema(list(placed(kind, known).type))
 
 
 @lru_cache(maxsize=8)
 def _registry(place: str) -> Registry:
-    """One per process, so that each schema is requested once."""
+    """Return one client per process: each schema is requested once."""
     return Registry(place)
 
 

@@ -88,7 +88,7 @@ def mapping(key: Kind, value: Kind) -> Kind:
 
 
 def struct(fields: Iterable[tuple[str, Kind]], *, columns: Iterable[str] = (), closed: bool = False) -> Kind:
-    """Return a struct, with fields unless a whole value. Raise ValueError for invalid names."""
+    """Return a struct. Only a whole value may have no fields. Raise ValueError for invalid names."""
     given = dict(fields)
     names = assigned(given, list(columns), own=False)
     return of_fields([Field(name, names[name], kind) for name, kind in given.items()], closed=closed)

@@ -35,10 +35,7 @@ _SAID: Final = re.compile(r"\S+\.proto:.*")
 
 
 def compiled(text: str, where: str, others: Mapping[str, str] | None = None, folder: str | None = None) -> bytes:
-    """Return the descriptors of a `.proto` text. Imports are in `others`, by name, and in `folder`.
-
-    Raise OptionError, with the compiler's message.
-    """
+    """Compile a `.proto` text with imports in `others`, by name, and in `folder`. Raise OptionError."""
     try:
         from grpc_tools import protoc  # noqa: PLC0415  # an extra
     except ImportError:

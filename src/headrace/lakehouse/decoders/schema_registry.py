@@ -58,10 +58,7 @@ class Registry:
     def schema(self, number: int) -> Schema | None:
         """Return the schema of an ID, or None.
 
-        Raises:
-            StoreUnavailable: The registry does not answer.
-            RegistryRefused: The registry refuses all requests of this user.
-            OptionError: The schema is unusable, or the registry refuses this ID.
+        Raise StoreUnavailable, RegistryRefused, or OptionError if it is unusable or only this ID is refused.
         """
         if number in self._found:
             return self._found[number]

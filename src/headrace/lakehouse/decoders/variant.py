@@ -81,9 +81,8 @@ class Encoder:
         """Return the `metadata` and `value` of a JSON text.
 
         Raises:
-            msgspec.MsgspecError, ValueError, OverflowError, RecursionError: Invalid JSON, a number beyond doubles, or
-            nested
-                too deeply.
+            msgspec.MsgspecError, ValueError, OverflowError, RecursionError: Invalid JSON, or too large a number or
+            depth.
         """
         names: dict[str, int] = {}
         found = _JSON.decode(text)

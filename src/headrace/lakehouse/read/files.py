@@ -106,9 +106,7 @@ class Files:
     def open(self, table: str, path: str, filesystem: Any) -> DataFile:
         """Return a file of a table.
 
-        Raises:
-            FileNotFoundError, OSError: It cannot be opened.
-            ValueError, ArrowException: It is not an archive's.
+        Raise OSError if it cannot be opened, or ValueError, ArrowException if it is not an archive's.
         """
         name = table, path
         with self._lock:

@@ -130,9 +130,7 @@ class LakeTable:
     def read(self, partition: int, offset: int, end: int, limit: int) -> list[StoredBatch]:
         """Return about `limit` bytes of batches with the records from `offset` to before `end`.
 
-        Raises:
-            OffsetOutOfRange: The table starts after `offset`.
-            ArchiveUnavailable: A file is missing or unreadable, or the table ends before `offset`.
+        Raise OffsetOutOfRange before the table's start, ArchiveUnavailable after its end or without a file.
         """
         return self._again(lambda: self._read(partition, offset, end, limit))
 

@@ -72,12 +72,7 @@ class IcebergTwin:
     """The Iceberg table of a Delta table."""
 
     def __init__(self, name: IcebergName, table: ArchiveTable) -> None:
-        """Open or create the Iceberg table, and record it in the Delta table.
-
-        Raises:
-            CatalogUnavailable: The catalog does not answer.
-            TableError: The name belongs to another table.
-        """
+        """Open or create the Iceberg table, and record it in the Delta table. Raise CatalogUnavailable, TableError."""
         name.check()
         self._place = table.place
         catalog, _, identifier = name.text.partition(":")
@@ -147,7 +142,7 @@ class IcebergTwin:
     def _create(self) -> Any:
         """Create a table, with its metadata next to Delta's log or where the catalog keeps all metadata.
 
-        It starts with one column, because catalogs number several in different orders.
+        It starts with one column, because catalogs number several columns in different orders.
         """
         from pyiceberg.exceptions import BadRequestError, ForbiddenError  # noqa: PLC0415
 

@@ -163,12 +163,7 @@ class Place:
             return
 
     def check(self) -> None:
-        """Write and delete a file, to find missing permissions before any data moves.
-
-        Raises:
-            TableError: Permissions or the bucket are missing.
-            StoreUnavailable: The store does not answer.
-        """
+        """Write and delete a file, to find missing permissions early. Raise TableError, StoreUnavailable."""
         probe = f"_headrace/{uuid.uuid4().hex}"
         try:
             self.write(probe, b"Headrace looks whether it may write here.")

@@ -63,11 +63,8 @@ def compact(
 ) -> Compacted:
     """Join neighboring small files of each partition, in offset order. `after_commit` gets the table.
 
-    Joined files have about `target_bytes`. Files above three quarters of it stay as they are.
-
-    Raises:
-        Conflict: Another process is maintaining the table.
-        TableError, StoreUnavailable: The table cannot be read or written.
+    Joined files have about `target_bytes`. Files above three quarters of it stay as they are. Raise Conflict,
+    TableError, StoreUnavailable.
     """
     done = Compacted()
     while True:
@@ -122,8 +119,8 @@ def expire(
 def vacuum(table: ArchiveTable, *, older_than_h: int, spare: Iterable[str] = (), dry_run: bool = False) -> list[str]:
     """Delete files that were unlisted for `older_than_h` hours or never committed. Return their paths.
 
-    `older_than_h` leaves time for readers of an older version. `spare` are files that other tables list, relative to
-    the table. Raise as `compact`, without Conflict.
+    `older_than_h` is for readers of an older version. `spare` are files that other tables list. Raise TableError,
+    StoreUnavailable.
     """
     place = table.place
     kept = set(spare)

@@ -143,9 +143,7 @@ class ArchiveTable:
     def __init__(self, place: Place, columns: pa.Schema = COLUMNS, *, make: bool = True) -> None:
         """Open the table at `place`, or create it with `columns` if `make` is set.
 
-        Raises:
-            TableError: The place has other content, the columns differ, or writing is not allowed.
-            StoreUnavailable: The object store does not answer.
+        Raise StoreUnavailable, or TableError for other content, other columns or missing permissions.
         """
         self.place = place
         _create_if_missing(place, columns, make=make)

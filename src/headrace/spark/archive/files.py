@@ -67,15 +67,11 @@ def write_range(
 ) -> Written:
     """Write a range of one partition, if the log still has any of it.
 
-    `unreadable` gets a line for each skipped batch, and `traces` some traces of the records.
+    `unreadable` gets a line for each skipped batch, and `traces` some traces of the records. Records of a typed table
+    that cannot be written go to the dead-letter table. If a file fails, the range is written again, with a trial of
+    each batch in memory.
 
-    Records of a typed table that cannot be written go to the dead-letter table. If a file fails, the range is written
-    again, with a trial of each batch in memory.
-
-    Raises:
-        CorruptLog: A batch cannot be read, without `skip_unreadable`.
-        DataLoss: Part of the range is gone, with `fail_on_data_loss`.
-        StoreUnavailable, TableError: The files cannot be written.
+    Raise CorruptLog without `skip_unreadable`, DataLoss with `fail_on_data_loss`, StoreUnavailable, TableError.
     """
     told = len(unreadable), len(traces)
     try:

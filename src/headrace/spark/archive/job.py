@@ -343,7 +343,7 @@ class Archive:
         )
 
     def _checkpoint(self) -> Path:
-        """One per set of topics, because a recreated topic has other offsets."""
+        """Return one directory per set of topics, because a recreated topic has other offsets."""
         if self._settings.checkpoint is None:
             return Path(self._temporary) / str(self.queries)
         ids = ",".join(sorted(self._targets.ids.values()))

@@ -126,12 +126,7 @@ Destinations = Mapping[str, Destination]
 
 
 def write(frame: DataFrame, destinations: Destinations, fences: Mapping[TopicPartition, int]) -> list[RangeResult]:
-    """Run the tasks of one micro-batch, which write the files.
-
-    Raises:
-        DataLoss: Records to be archived are gone.
-        StorageUnavailable, StoreUnavailable: A task lost Redis, or the tables' store.
-    """
+    """Run the tasks of one micro-batch. Raise DataLoss, StorageUnavailable, StoreUnavailable."""
     task = partial(_write_task, dict(destinations), dict(fences))
     rows = frame.mapInArrow(task, "result string").collect()
     return [_decode(row.result) for row in rows]

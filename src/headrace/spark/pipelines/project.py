@@ -118,9 +118,7 @@ def create(folder: Path, topic: str, servers: str, login: Mapping[str, str] | No
     `servers` is `HOST:PORT`, several separated by commas. `login` has `kafka.*` options, written to a private file that
     git ignores.
 
-    Raises:
-        ProjectExists: The folder is not empty.
-        UnknownTopic, ServerUnavailable, LoginRefused, OptionError: The topic cannot be sampled.
+    Raise ProjectExists, or UnknownTopic, ServerUnavailable, LoginRefused, OptionError from sampling the topic.
     """
     folder = folder.absolute()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

@@ -61,11 +61,10 @@ def start(
 ) -> Ended:
     """Run the project and wait for it.
 
-    Spark's own command always uses port 15002. This starts Spark Connect on a free loopback port, with a token for this
-    run.
+    Spark's own command always uses port 15002. This starts Spark Connect on a free loopback port, with a token.
 
-    `arguments`, such as `--full-refresh-all`, are passed on unless `dry`, which only validates. `told` gets each line
-    of Spark's output. `verbose` logs the JVM's warnings to standard error.
+    `arguments` are passed on unless `dry`, which only validates. `told` gets each line of Spark's output. `verbose`
+    logs the JVM's warnings.
     """
     conf = environment.settings(folder) | connect_settings()
     events = _local(conf[environment.EVENTS])

@@ -118,7 +118,7 @@ class FileWriter:
             self._close(partition)
 
     def _close(self, partition: Partition) -> None:
-        # An error before its end leaves it to `abandon`.
+        # Kept until it is closed, so that an error leaves it to `abandon`.
         file = self._open[partition]
         size, footer = file.close()
         # The footer's rows, to compare with those received.
@@ -184,9 +184,7 @@ def commit(
     Delta's `txn` records an application and its last batch. Files of an already committed batch are deleted unless the
     table has them, because a store's answer may have been lost.
 
-    Raises:
-        TableError: The store refused the commit, or it conflicted ten times.
-        StoreUnavailable: The object store does not answer.
+    Raise StoreUnavailable, or TableError, also after ten conflicts.
     """
     place = options.place
     actions: list[AddAction | RemoveAction] = [

@@ -77,9 +77,7 @@ class ArchivedTopic:
     def records(self, offsets: Range, *, include_headers: bool, fail_on_data_loss: bool) -> "Iterator[pa.RecordBatch]":
         """Return a range's rows, with the columns of Spark's Kafka source.
 
-        Raises:
-            DataLoss: The table starts later, with `fail_on_data_loss`.
-            StorageUnavailable: The table cannot be read.
+        Raise StorageUnavailable; with `fail_on_data_loss`, DataLoss if the table starts later.
         """
         place, start = offsets.partition, offsets.start
         with _told():

@@ -94,9 +94,7 @@ def resolve(
 ) -> Offsets:
     """Return offsets for every partition of the log.
 
-    Raises:
-        OptionError: JSON lacks a partition or names another one, or, with strategy `error`, a starting time is after
-            the last record.
+    Raise OptionError if JSON has other partitions or, with strategy `error`, a start time is after the last record.
     """
     if isinstance(positions, Everywhere):
         return {partition: _place(positions.position, extent) for partition, extent in log.items()}

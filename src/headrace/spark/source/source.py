@@ -143,9 +143,7 @@ def batch_offsets(
 ) -> tuple[Offsets, Offsets]:
     """Return the bounds of a batch read, per partition.
 
-    Raises:
-        DataLoss: An offset is outside the log, with failOnDataLoss.
-        OptionError: A start is above its end, or JSON does not match the partitions.
+    Raise DataLoss with failOnDataLoss, OptionError if a start is above its end or JSON has other partitions.
     """
 
     def look_up(times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:

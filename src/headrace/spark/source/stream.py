@@ -110,12 +110,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(  # noqa: N802  # Spark's name
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> StoredOffset:
-        """Return the next batch's end, or `start` without new records.
-
-        Raises:
-            DataLoss: The log no longer has the query's offsets.
-            TopicReplaced: A topic was deleted and created again.
-        """
+        """Return the next batch's end, or `start` without new records. Raise DataLoss, TopicReplaced."""
         now = time.monotonic()
         found = self._look(now=now)
         present = ids(self._topics)
