@@ -147,7 +147,7 @@ async def _examined(url: str) -> tuple[str, Durability, float]:
 
 
 def data(options: ServerOptions) -> Iterator[Finding]:
-    """Check permissions, users and disk of the data directory."""
+    """Check the data directory's permissions, users and disk."""
     if options.redis is not None:
         return
     path = options.data

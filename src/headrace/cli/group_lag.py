@@ -1,4 +1,4 @@
-"""Compute a group's committed offsets and lag for all commands."""
+"""Compute a group's committed offsets and lag."""
 
 from collections.abc import Iterable
 from typing import Any

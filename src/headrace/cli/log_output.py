@@ -36,7 +36,7 @@ class _Asked(threading.Event):
 
 
 class StderrWriter:
-    """Writes lines to a file descriptor from its own thread."""
+    """Writes lines to a descriptor from its own thread."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class StderrWriter:
             self.lose(_NOT_READ)
 
     def lose(self, reason: str) -> None:
-        """Count a line that could not be made or written."""
+        """Count a line that failed."""
         self.lost += 1
         self._reason = reason
 

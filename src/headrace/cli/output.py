@@ -40,7 +40,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     if to.is_terminal:
         widths = fit(natural, right, to.width - _GAP * (len(columns) - 1))
     else:
-        # A long name shifts only the rest of its own row.
+        # A long name shifts only its own row.
         widths = [min(width, _PADDED) for width in natural]
     if widths is None:
         click.echo("\n".join(_fields(names, cells, to.width)))

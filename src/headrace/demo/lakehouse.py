@@ -188,7 +188,7 @@ def _end(_signal: int, _frame: FrameType | None) -> None:
 
 
 def main() -> None:
-    """Start Spark, then execute the requests on standard input."""
+    """Start Spark, then execute requests on standard input."""
     signal.signal(signal.SIGTERM, _end)
     try:
         spark = session.create("headrace demo", optimize=False)

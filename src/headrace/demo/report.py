@@ -1,4 +1,4 @@
-"""Final report: each figure next to its expected value, and next steps."""
+"""Final report: each figure next to its expected value."""
 
 import os
 import shlex

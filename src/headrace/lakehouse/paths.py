@@ -49,7 +49,7 @@ def iceberg_location(path: Path) -> str:
 
 
 def delta_problem(path: Path) -> str | None:
-    """Return why a Delta table cannot use a path, or None."""
+    """Return why Delta cannot use a path, or None."""
     found = _NOT_FOR_DELTA.search(str(path.absolute()))
     if found is None:
         return None

@@ -35,7 +35,7 @@ __all__ = [
 
 
 class StartError(Exception):
-    """The server cannot start. The message is one line with the cause and the remedy."""
+    """The message is one line with the cause and the remedy."""
 
 
 class SettingsError(StartError):

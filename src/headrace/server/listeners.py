@@ -1,4 +1,4 @@
-"""Bind the server's listeners and check their security settings."""
+"""Bind the server's listeners and check their security."""
 
 import contextlib
 import errno

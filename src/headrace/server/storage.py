@@ -1,4 +1,4 @@
-"""Open the storage of a server: an external Redis or Redis Cluster, or the embedded Valkey."""
+"""Open a server's storage: an external Redis or Redis Cluster, or the embedded Valkey."""
 
 import asyncio
 import contextlib

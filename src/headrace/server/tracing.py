@@ -69,7 +69,7 @@ class Tracing(ClusterListener):
     # Batches: `headrace.broker.topics.live.BatchTracer`
 
     def topic_added(self, broker: Broker, live: LiveTopic) -> None:
-        """Trace the batches of this topic from now on."""
+        """Trace the topic's batches from now on."""
         live.tracer = self
 
     def appending(

@@ -45,7 +45,7 @@ class Teller:
         self._lock = threading.Lock()
 
     def __call__(self, message: Told) -> None:
-        """Send a message, ignoring the end of the supervisor."""
+        """Send a message, ignoring the supervisor's end."""
         try:
             with self._lock:
                 self._to.write(line(message))

@@ -111,7 +111,7 @@ def _at(path: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return the type and the first characters of a value."""
+    """Return a value's type and first characters."""
     text = repr(value) if type(value) in {bool, float, int} and not _huge(value) else ""
     if isinstance(value, str):
         text = value[:_SHOWN] if isinstance(value, Inexact) else ascii(value[:_SHOWN])
@@ -229,7 +229,7 @@ def _instant(kind: Kind, value: Any) -> int:
 
 
 def microseconds(text: str) -> int:
-    """Return an RFC 3339 time as microseconds since 1970. Raise ValueError, also for a finer one."""
+    """Return an RFC 3339 time as exact microseconds since 1970. Raise ValueError."""
     found = _RFC3339.fullmatch(text)
     if found is None:
         raise ValueError(f"{shown(text)} is no time of RFC 3339, such as 2026-01-02T03:04:05Z")

@@ -81,7 +81,7 @@ class Decoding:
         return made
 
     def decoder(self) -> Decoder:
-        """Return this process's decoder, which keeps no state of values or tables."""
+        """Return this process's decoder, which keeps no state."""
         return _made(self)
 
     def columns(self, known: pa.Schema) -> pa.Schema | None:
@@ -217,7 +217,7 @@ class Values:
         return found, faults
 
     def _allowed(self, decoded: Decoded) -> pa.StructArray:
-        """Drop the columns that the table cannot get, and set the affected records aside."""
+        """Drop columns that the table cannot get, and set affected records aside."""
         found = decoded.columns
         kept = [place for place, one in enumerate(found.type) if one.name not in self._refused]
         if len(kept) == found.type.num_fields:

@@ -60,7 +60,7 @@ class JsonDecoder:
 
 
 def placed(kind: Kind, known: pa.Schema) -> Kind:
-    """Return a struct with the columns of its fields in a table. Raise ValueError."""
+    """Return a struct with the columns of its fields. Raise ValueError."""
     names = assigned([one.source for one in kind.fields], known.names)
     return of_fields([Field(one.source, names[one.source], one.kind) for one in kind.fields], closed=kind.closed)
 

@@ -21,7 +21,7 @@ MOST_DIGITS: Final = 38
 
 @dataclass(frozen=True)
 class Kind:
-    """A column's type and the values that it accepts."""
+    """A column's type and accepted values."""
 
     name: str
     """`bool`, `int`, `float`, `decimal`, `text`, `bytes`, `instant`, `time`, `date`, `moment`, `day`, `json`, `list`,

@@ -1,4 +1,4 @@
-"""Compile `.proto` files, and turn Protobuf messages into kinds of columns."""
+"""Compile `.proto` files, and turn messages into kinds of columns."""
 
 import re
 import subprocess
@@ -117,7 +117,7 @@ def message_named(pool: Any, files: Any, message: str | None, indexes: tuple[int
 
 
 def kind_of(descriptor: Any) -> Kind:
-    """Return the struct of a message's fields. Raise ValueError."""
+    """Return a message's struct. Raise ValueError."""
     if not descriptor.fields:
         raise ValueError(f"{descriptor.full_name} has no fields: columns come from a message's fields")
     return _message(descriptor, ())

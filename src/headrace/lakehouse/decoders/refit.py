@@ -8,7 +8,7 @@ from headrace.lakehouse.write.columns import MOST_COLUMNS, leaves
 
 
 def refitted(found: pa.StructArray, known: pa.Schema, faults: Faults) -> pa.StructArray:
-    """Return rows with the column types of `known`; `faults` gets reasons."""
+    """Return rows with the types of `known`; `faults` gets reasons."""
     types = {one.name: one.type for one in known}
     room = MOST_COLUMNS - leaves(known)
     arrays: list[pa.Array] = []

@@ -46,7 +46,7 @@ class Schema:
 
 
 class Registry:
-    """Schemas by ID. Each is requested once per process."""
+    """Schemas by ID, each requested once per process."""
 
     def __init__(self, place: str, clock: Callable[[], float] = time.monotonic) -> None:
         """Prepare. `place` is a URL or a folder with files `<id>.avsc`, `<id>.json`, `<id>.proto`."""
@@ -81,7 +81,7 @@ class Registry:
         return found
 
     def asks(self, number: int) -> bool:
-        """Return whether the schema takes a request or a file access."""
+        """Return whether a schema takes a request or file access."""
         if number in self._found or number > _HIGHEST_ID:
             return False
         until, _ = self._missing.get(number, (self._clock(), None))

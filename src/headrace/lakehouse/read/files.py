@@ -49,7 +49,7 @@ class DataFile:
         return Group(index, bounds["offset"].min, bounds["offset"].max, latest)
 
     def groups_from(self, offset: int) -> list[Group]:
-        """Return the row groups with records at or after `offset`."""
+        """Return row groups with records at or after `offset`."""
         return [group for group in self._groups if group.last >= offset]
 
     def rows(self, group: Group) -> pa.Table:

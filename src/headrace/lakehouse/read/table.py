@@ -60,7 +60,7 @@ class _Partition:
 
 
 class LakeTable:
-    """The records of one topic in one table. Not thread-safe."""
+    """A topic's records in one table. Not thread-safe."""
 
     def __init__(self, url: str, topic_id: str) -> None:
         """Open a table, without records of other topics or an earlier one of that name. Raise ArchiveUnavailable."""
@@ -222,7 +222,7 @@ class LakeTable:
         return known.end
 
     def start(self, partition: int) -> int:
-        """Return a partition's first offset, or its end if it is empty."""
+        """Return a partition's first offset, or its end if empty."""
         known = self._partitions.get(partition, _Partition())
         return known.entries[0].first if known.entries else known.end
 

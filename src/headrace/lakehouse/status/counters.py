@@ -151,7 +151,7 @@ class Figures:
             self._rates.append((now, progress.batch_rows))
 
     def stands(self, standing: Mapping[str, Standing]) -> None:
-        """Record the current ends of the tables and the logs."""
+        """Record the ends of the tables and the logs."""
         with self._lock:
             now = self._clock()
             for name, (archived, end) in standing.items():

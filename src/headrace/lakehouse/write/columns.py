@@ -32,7 +32,7 @@ def grown(known: pa.Schema, found: pa.Schema) -> pa.Schema:
 
 
 def widened(found: pa.StructArray, columns: pa.Schema) -> pa.StructArray:
-    """Return the same rows with more columns, or in another order."""
+    """Return the rows with more columns, or in another order."""
     places = {one.name: place for place, one in enumerate(found.type)}
     arrays = [
         fitted(found.field(places[one.name]) if one.name in places else None, len(found), one.type) for one in columns
@@ -123,7 +123,7 @@ def plain_name(field: str, *, own: bool = True) -> str:
 
 
 class Names:
-    """Maps fields to columns of a table or struct."""
+    """Maps fields to columns."""
 
     def __init__(self, columns: Iterable[str], *, own: bool = True) -> None:
         """Prepare. `own` as for `plain_name`."""

@@ -126,7 +126,7 @@ class _Done:
 
 
 class BatchArchiver:
-    """Archives micro-batches of topics, each into its own table."""
+    """Archives micro-batches, each topic into its own table."""
 
     def __init__(
         self,

@@ -258,7 +258,7 @@ _STATISTICS: Final = ["topic", "partition", "offset", "timestamp", "timestampTyp
 
 
 def writer(sink: Any, columns: pa.Schema) -> pq.ParquetWriter:
-    """Return a writer of the archive's columns and optional others."""
+    """Return a writer of the archive's and optional columns."""
     decoded = _flat(columns, columns.names[len(_ARCHIVE) :])
     return pq.ParquetWriter(
         sink,
@@ -273,7 +273,7 @@ def writer(sink: Any, columns: pa.Schema) -> pq.ParquetWriter:
 
 
 class OpenFile:
-    """A Parquet file that is being written, with its statistics."""
+    """A Parquet file in progress, with its statistics."""
 
     def __init__(
         self,

@@ -175,7 +175,7 @@ class ArchiveTable:
         return Snapshot(self.place, self._table)
 
     def note(self, name: str, value: str) -> None:
-        """Set a property of the table. Raise as `snapshot`."""
+        """Set a property. Raise as `snapshot`."""
         if self.noted(name) == value:
             return
         try:
@@ -381,7 +381,7 @@ def _names_and_types(schema: Schema) -> list[tuple[str, str]]:
 
 
 def add_action(topic_id: str, file: WrittenFile, *, data_change: bool = True) -> AddAction:
-    """Return a file's add action, with statistics for pruning."""
+    """Return a file's add action, with statistics."""
     low = {
         "topic": json.dumps(file.topic),
         "partition": str(file.partition),

@@ -164,7 +164,7 @@ class Archive:
         self._thread.start()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for the end and return whether it came. Raise the SparkError that caused it."""
+        """Wait for the end and return whether it came. Raise its SparkError."""
         self._thread.join(timeout_s)
         if self._thread.is_alive():
             return False

@@ -36,7 +36,7 @@ def own(folder: Path) -> dict[str, str]:
 
 
 def storage(folder: Path) -> str:
-    """Return the URL of the project's checkpoints for Spark."""
+    """Return the checkpoints' URL for Spark."""
     return file_url(plain_path(folder) / STATE / "storage")
 
 

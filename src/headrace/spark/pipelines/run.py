@@ -179,7 +179,7 @@ CONNECT_TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 
 
 def connect_settings() -> dict[str, str]:
-    """Return the settings that a session must start with."""
+    """Return the settings for a session's start."""
     return {
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
         "spark.connect.grpc.binding.address": "127.0.0.1",
@@ -189,7 +189,7 @@ def connect_settings() -> dict[str, str]:
 
 
 def connect_variables(spark: SparkSession) -> dict[str, str]:
-    """Return the environment with which Spark's clients find the server."""
+    """Return the environment for Spark's clients."""
     service = getattr(spark._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
     port = getattr(service, "MODULE$").localPort()
     token = spark.sparkContext.getConf().get("spark.connect.authenticate.token", "")

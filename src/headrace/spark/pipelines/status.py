@@ -50,7 +50,7 @@ class Teller:
         self._tell(State.RUNNING)
 
     def said(self, line: str) -> None:
-        """Update the flows from a line of Spark's output."""
+        """Update the flows from a line of output."""
         found = _FLOW.search(line)
         if found is not None and len(self._flows) < _MOST_FLOWS:
             self._flows[found["name"]] = found["state"].lower()
@@ -105,7 +105,7 @@ class Teller:
 
 
 def storages(folder: Path) -> list[str]:
-    """Return the storage URLs that the project's servers reveal."""
+    """Return the storage URLs that the servers reveal."""
     urls: dict[str, None] = {}
     for cluster in check.clusters(folder):
         with contextlib.suppress(SparkError):
@@ -173,7 +173,7 @@ def failure(said: Sequence[str]) -> str:
 
 
 def of_run(log: Path | None) -> list[Flow]:
-    """Return the streaming flows of an event log, or none without a log."""
+    """Return an event log's streaming flows, or none without a log."""
     if log is None or not log.is_file():
         return []
     with log.open(encoding="utf-8", errors="replace") as lines:

@@ -16,7 +16,7 @@ _FILE_BYTES: Final = 128 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class DeltaOptions:
-    """A table's location and how to write it. It is sent to the executors."""
+    """A table's location and how to write it. Sent to the executors."""
 
     place: Place
     partition_by: tuple[str, ...] = ()

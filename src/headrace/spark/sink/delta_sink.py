@@ -36,7 +36,7 @@ APPLICATION: Final = "headrace.delta:"
 
 @dataclass
 class Written(WriterCommitMessage):
-    """The files of a task attempt and their batch."""
+    """A task attempt's files and their batch."""
 
     files: "list[DataFile]"
     query: str | None
@@ -145,7 +145,7 @@ class TableStreamWriter(_Writer, DataSourceStreamArrowWriter):
     """A streaming write, with one commit per micro-batch."""
 
     def commit(self, messages: "list[WriterCommitMessage | None]", batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Add the files, unless the table already has this batch."""
+        """Add the files, unless the table has this batch."""
         query = next((one.query for one in messages if isinstance(one, Written) and one.query), None)
         if query is None and any(isinstance(one, Written) and one.files for one in messages):
             raise TableError("Spark did not report the id of the query, so a repeated batch could not be recognized")

@@ -63,7 +63,7 @@ class KafkaLog:
         return {partition: None if offset < 0 else offset for partition, offset in found.items()}
 
     def sizes(self, topics: Topics, start: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
-        """Return sizes estimated from the first batches after `start`."""
+        """Return sizes estimated from the first batches."""
         del topics
         sizes = {}
         for partition, offset in start.items():

@@ -174,7 +174,7 @@ class LogReader:
         return None
 
     def sizes(self, topics: Topics, start: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
-        """Return sizes estimated from the first batches after `start`."""
+        """Return sizes estimated from the first batches."""
         sizes = {}
         for one, offset in start.items():
             topic = topics[one.topic]

@@ -62,7 +62,7 @@ def with_storage(options: SourceOptions) -> SourceOptions:
 
 
 def way(options: SourceOptions) -> str:
-    """Return a readable name of the route to the records."""
+    """Return a readable name of the route to records."""
     if options.redis is not None:
         return f"straight from Redis at {without_password(options.redis)}, where the server's access rules do not hold"
     assert options.kafka is not None
@@ -111,7 +111,7 @@ def _task(options: SourceOptions, topic: TopicLog, offsets: Range) -> RangeParti
 
 
 def read_records(partition: RangePartition) -> Iterator["pa.RecordBatch"]:
-    """Yield the records of one task, on the executors."""
+    """Yield a task's records, on the executors."""
     settle()
     options = partition.options
     with open_log(options) as log:

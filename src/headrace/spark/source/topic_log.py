@@ -41,7 +41,7 @@ class Subscription:
         return self.names or tuple(dict.fromkeys(partition.topic for partition in self.assigned))
 
     def chosen(self, extents: Mapping[TopicPartition, Extent]) -> dict[TopicPartition, Extent]:
-        """Return the selected partitions. Raise OptionError if an assigned one does not exist."""
+        """Return the selected partitions. Raise OptionError for a missing one."""
         if not self.assigned:
             return dict(extents)
         missing = sorted(set(self.assigned) - set(extents))
@@ -66,7 +66,7 @@ class TopicLog:
     """Native topics: bits of an offset for the entry ID's sequence. Such offsets do not count records."""
 
     def stream(self, partition: int) -> str:
-        """Return the partition's Redis key, or an empty string."""
+        """Return the partition's Redis key, or ""."""
         return self.streams[partition] if self.streams else ""
 
 
