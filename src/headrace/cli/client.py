@@ -392,7 +392,7 @@ def _completer(names: Callable[[Client], Iterable[str]]) -> Completer:
         try:
             server = named_server(given.get("bootstrap"), given.get("username"), given.get("profile"))
             found = names(Client(server, patience_s=_COMPLETION_S))
-            # A shell would split others.
+            # A shell would split names with blanks.
             fit = sorted(name for name in found if name.startswith(incomplete) and _is_word(name))
         except (CommandFailed, KafkaException):
             return []

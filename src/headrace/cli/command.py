@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError
 
 from headrace.text.escaping import shown
 
-# For permanent deletion.
+# Confirmation before permanent deletion.
 YES = click.option(
     "--yes", is_flag=True, help="Do not ask for confirmation. Implied if standard input is not a terminal."
 )

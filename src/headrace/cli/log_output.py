@@ -212,7 +212,7 @@ class Repeats:
             return False
         if not event.admits(OF_ONE_EVENT.burst, now):
             return False
-        # Lines that are held back need no entry.
+        # Only now: lines that are held back need no entry.
         if len(self._lines) < _MOST_KNOWN:
             self._lines[method, details] = window = _Window(method, dict(line), now)
             window.passed = 1
@@ -330,7 +330,7 @@ def configure(level: str, style: str, **everywhere: object) -> StderrWriter:
         logger_factory=lambda *_names: _Lines(writer),
         cache_logger_on_first_use=True,
     )
-    # Lower levels of libraries concern only themselves.
+    # Libraries log from warnings on.
     logging.basicConfig(handlers=[_FromLogging()], level=max(threshold, logging.WARNING), force=True)
     # Otherwise logging prints a traceback to stderr when a handler fails.
     logging.raiseExceptions = False
@@ -350,7 +350,7 @@ class _FromLogging(logging.Handler):
         try:
             text = record.getMessage()
         except Exception:
-            # Arguments may not fit their format.
+            # Arguments that do not fit their format are the library's mistake.
             text = str(record.msg)
         tell(text, logger=record.name, exc_info=record.exc_info)
 

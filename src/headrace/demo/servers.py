@@ -61,7 +61,7 @@ class Servers:
     def start_cluster(self, kafka: str | None, http: str | None) -> None:
         """Start brokers over a cluster, the first at these addresses. Raises ServersFailed."""
         try:
-            # No server locks it in this mode.
+            # In this mode, no server locks the directory.
             self._directory = DataDirectory.open(self._data)
         except StoreError as error:
             raise ServersFailed(str(error)) from None

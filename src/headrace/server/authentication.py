@@ -115,7 +115,7 @@ async def _opened_tokens(settings: BrokerSettings, clock: Clock, stack: contextl
     except KeysUnreadable as error:
         if url.startswith("file:"):
             raise StartError(f"sasl.oauthbearer.jwks.endpoint.url={error}") from None
-        # Other logins work, and the keys are loaded again periodically.
+        # Start anyway: other logins work, and the keys are loaded again periodically.
         _log.error("the keys of tokens cannot be read; no token is accepted until they are", reason=str(error))
     rules = TokenRules(
         tuple(each.strip() for each in settings.sasl_oauthbearer_expected_audience.split(",") if each.strip()),

@@ -83,7 +83,7 @@ class Brokers:
         assert self._clusters is not None
         assert self._follower is not None
         if inside and not self.ownership.inside:
-            # Earlier changes may have been trimmed.
+            # Changes made while this broker was out of the cluster may have been trimmed.
             self._follower.load_everything()
         self.ownership.adopt(view, inside=inside)
         self._clusters.view_changed()

@@ -37,7 +37,7 @@ _TRIES: Final = 10
 
 
 class ArchiveFailed(Exception):
-    """A new process would end the same way. The message is one line."""
+    """The archive has ended, and a new process would end the same way. The message is one line."""
 
     def __init__(self, text: str, *, missing: bool = False) -> None:
         super().__init__(text)

@@ -144,7 +144,7 @@ def create(
         AclBinding(
             kind,
             name,
-            # The cluster's name is fixed.
+            # The cluster's name is fixed, so it is no prefix.
             ResourcePatternType.PREFIXED
             if prefixed and kind is not ResourceType.BROKER
             else ResourcePatternType.LITERAL,
@@ -245,7 +245,7 @@ def _show(found: Iterable[AclBinding], as_json: bool, verb: str = "") -> None:
 
 
 def _told(acl: Any) -> dict[str, Any]:
-    # The library never returns texts.
+    # The library's types allow texts, which it never returns.
     return {
         "permission": acl.permission_type.name.lower(),
         "principal": acl.principal,
