@@ -1,4 +1,4 @@
-"""The `headrace` command: subcommands in `commands`, the processes of `headrace archive` in `archive`.
+"""The `headrace` command: subcommands in `commands`, processes of `headrace archive` in `archive`.
 
-May import every package but `testing`. A command imports its dependencies when it runs.
+May import every package but `testing`. Commands import their dependencies when they run.
 """

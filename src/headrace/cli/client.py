@@ -1,6 +1,6 @@
 """Kafka clients of the client commands, with short timeouts and readable errors.
 
-The functions at the end complete topic and group names in a shell, within a second or not at all.
+The functions at the end complete names in a shell, within a second or not at all.
 """
 
 import json
@@ -37,7 +37,7 @@ _HEARS_S = 0.02
 _LED_ELSEWHERE = LOST | {
     *(KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.REQUEST_TIMED_OUT),
     *(KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH),
-    # The client library has found no leader.
+    # No leader was found.
     KafkaError._NOENT,
 }
 """Codes of a broker that is no longer, or not yet, a partition's leader."""
@@ -47,14 +47,14 @@ _AT_ONCE = 4_000
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., object])
 
-# librdkafka logs every retry to stderr. Its important errors arrive as exceptions.
+# librdkafka logs every retry. Its important errors arrive as exceptions.
 _SILENT = logging.getLogger("headrace.cli.librdkafka")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
 
 
 class KafkaServer(msgspec.Struct, frozen=True):
-    """Address and login of a server, shown as its address."""
+    """A server's address and login, shown as its address."""
 
     address: str
     """HOST:PORT, or several separated by commas, of which one must answer."""
@@ -69,7 +69,7 @@ class KafkaServer(msgspec.Struct, frozen=True):
     """Flag that sets another address in the current command."""
 
     def options(self, properties: Path | None = None) -> dict[str, str]:
-        """Return the login as options of `format("headrace")`, or from a properties file."""
+        """Return the login, or a properties file, as options of `format("headrace")`."""
         from headrace.client import options  # noqa: PLC0415  # of an extra
 
         if properties is not None:
@@ -102,7 +102,7 @@ KAFKA_PROPERTIES = click.option(
 
 
 def client_options(function: F) -> F:
-    """Add the common flags of client commands. The function gets a KafkaServer as `kafka`, and `as_json`."""
+    """Add the common flags, as arguments `kafka` (a KafkaServer) and `as_json`."""
 
     @wraps(function)
     def with_server(
@@ -115,7 +115,7 @@ def client_options(function: F) -> F:
 
 
 def server_flags(function: F) -> F:
-    """Add the flags for a server and a user. The function gets `bootstrap`, `username` and `profile`."""
+    """Add the flags for a server and a user: `bootstrap`, `username` and `profile`."""
     click.option(
         "--profile", metavar="NAME", shell_complete=_profiles, help="A profile of profiles.toml. [HEADRACE_PROFILE]"
     )(function)
@@ -134,7 +134,7 @@ def server_flags(function: F) -> F:
 def named_server(
     bootstrap: str | None, username: str | None, profile: str | None, ca: str | None = None
 ) -> KafkaServer:
-    """Return the server named by flags, variables or the profile, in this order. Raise CommandFailed."""
+    """Return the server of flags, variables or the profile, in this order. Raise CommandFailed."""
     try:
         told = config.client(profile)
     except config.SettingsError as error:
@@ -156,7 +156,7 @@ def _profiles(_context: click.Context, _parameter: click.Parameter, incomplete: 
 
 
 class Client:
-    """Lazy Kafka clients for one server. Raise CommandFailed at once if the server does not answer."""
+    """Lazy Kafka clients for one server. Raise CommandFailed at once if it does not answer."""
 
     def __init__(self, server: KafkaServer, patience_s: float = _CONNECT_S) -> None:
         self.address = shown(server.address)
@@ -167,12 +167,12 @@ class Client:
         connect(server.address, server.ca, server.where, server.flag, patience_s)
         self.admin = AdminClient(self._configuration(), logger=_SILENT)
         with self.explained("answer"):
-            # Metadata for one topic could auto-create it; metadata for all topics never does.
+            # Metadata for one topic could auto-create it.
             self.metadata = self.admin.list_topics(timeout=patience_s)
         self._answered = True
 
     def lacks(self, api_key: int) -> bool:
-        """Return whether the server lacks this Kafka API."""
+        """Return whether the server lacks an API."""
         return lacks(self._server.address, self._server.ca, api_key)
 
     def producer(self, on_error: Callable[[KafkaError], None], **configuration: object) -> Producer:
@@ -180,7 +180,7 @@ class Client:
         return Producer(self._configuration(**configuration) | {"error_cb": on_error}, logger=_SILENT)
 
     def consumer(self, on_error: Callable[[KafkaError], None], **configuration: object) -> Consumer:
-        """Return a consumer. `on_error` gets errors that are retried, such as a lost server."""
+        """Return a consumer; see `producer`."""
         return Consumer(self._configuration(**configuration) | {"error_cb": on_error}, logger=_SILENT)
 
     def _configuration(self, **more: object) -> dict[str, Any]:
@@ -209,7 +209,7 @@ class Client:
             self._refusal = sentence(error)
 
     def result(self, future: "Future[T]", what: str) -> T:
-        """Return an admin call's result. Raise CommandFailed with the action and the reason."""
+        """Return an admin call's result. Raise CommandFailed."""
         with self.explained(what):
             return future.result(timeout=_ANSWER_S)
 
@@ -225,7 +225,7 @@ class Client:
             raise CommandFailed(late, Status.UNREACHABLE) from None
 
     def failure(self, what: str, error: KafkaError) -> CommandFailed:
-        """Return the error `cannot <what>: <why>`, with an exit status for scripts."""
+        """Return the error `cannot <what>: <why>`, with an exit status."""
         self.admin.poll(0)
         if self._refusal:
             return CommandFailed(f"{self.address} refuses the login: {self._refusal}", Status.REFUSED)
@@ -241,7 +241,7 @@ class Client:
         return {name: topic for name, topic in self.metadata.topics.items() if not is_reserved(name)}
 
     def partitions(self, topic: str) -> dict[int, int]:
-        """Return partition -> leader's node ID, sorted. Raise CommandFailed if the topic does not exist."""
+        """Return partition -> leader's node ID, sorted. Raise CommandFailed for a missing topic."""
         self.refresh()
         found = self.metadata.topics
         if topic not in found:
@@ -249,7 +249,7 @@ class Client:
         return {number: partition.leader for number, partition in sorted(found[topic].partitions.items())}
 
     def partitions_of_new(self, topic: str) -> dict[int, int]:
-        """Return the partitions of a new topic, which the broker may not know yet."""
+        """Return a new topic's partitions, which the broker may not know yet."""
         until = time.monotonic() + _ANSWER_S
         while True:
             try:
@@ -270,7 +270,7 @@ class Client:
         return CommandFailed(f"topic {quoted(topic)} has partitions 0 to {last}, not {number}", Status.MISSING)
 
     def no_topic(self, topic: str, found: Iterable[str]) -> CommandFailed:
-        """Return the error for a missing topic, with the nearest existing name."""
+        """Return the error for a missing topic, with the nearest name."""
         hint = suggestion(topic, found) or "`headrace topics list` shows the existing ones"
         return CommandFailed(f"no topic {quoted(topic)} at {self.address}; {shown(hint)}", Status.MISSING)
 
@@ -280,7 +280,7 @@ class Client:
         return sorted(str(group.group_id) for group in listed.valid)
 
     def no_group(self, group: str) -> CommandFailed:
-        """Return the error for a missing group, with the nearest existing name."""
+        """Return the error for a missing group, with the nearest name."""
         hint = suggestion(group, self.groups()) or "`headrace groups list` shows the existing ones"
         return CommandFailed(f"no group {quoted(group)} at {self.address}; {shown(hint)}", Status.MISSING)
 
@@ -318,7 +318,7 @@ class Client:
     ) -> dict[tuple[str, int], int]:
         """Return offsets of (topic, partition) by `OffsetSpec.earliest` or `latest`, without deleted ones.
 
-        `some`: also leave out partitions without an answer in a few seconds, instead of raising.
+        `some`: also leave out partitions without an answer in a few seconds.
         """
         wanted = [TopicPartition(topic, number) for topic, number in partitions]
         offsets: dict[tuple[str, int], int] = {}
@@ -334,7 +334,7 @@ class Client:
         return offsets
 
     def _look_elsewhere(self, began: float, patience_s: float) -> None:
-        """Find the new leader after a failure or handover. It may be named before it is ready."""
+        """Find the new leader after a failure or handover. It may not be ready."""
         time.sleep(max(0.0, began + patience_s - time.monotonic()))
         try:
             self.metadata = self.admin.list_topics(timeout=patience_s)
@@ -352,10 +352,7 @@ class Client:
         *,
         final: bool,
     ) -> list[TopicPartition]:
-        """Add answers to `offsets` and return unanswered partitions, which are an error if `final`.
-
-        Deleted partitions are in neither.
-        """
+        """Add answers and return unanswered partitions, an error if `final`. Deleted ones are in neither."""
         asked = (
             self.admin.list_offsets({place: spec() for place in some}, request_timeout=patience_s)
             for some in in_pieces(wanted)
@@ -378,7 +375,7 @@ class Client:
 
 
 def in_pieces(several: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Yield slices of at most one request's size (`headrace.request.max.elements`)."""
+    """Yield slices for one request (`headrace.request.max.elements`)."""
     return (several[start : start + _AT_ONCE] for start in range(0, len(several), _AT_ONCE))
 
 
@@ -390,12 +387,12 @@ Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 
 def _completer(names: Callable[[Client], Iterable[str]]) -> Completer:
     def complete(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-        """Return names that start with `incomplete`, or none without an answer: completion cannot show errors."""
+        """Return nothing without an answer: completion cannot show errors."""
         given = context.params
         try:
             server = named_server(given.get("bootstrap"), given.get("username"), given.get("profile"))
             found = names(Client(server, patience_s=_COMPLETION_S))
-            # A shell would split a name with blanks or line breaks.
+            # A shell would split names with blanks.
             fit = sorted(name for name in found if name.startswith(incomplete) and _is_word(name))
         except (CommandFailed, KafkaException):
             return []

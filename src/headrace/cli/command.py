@@ -1,4 +1,4 @@
-"""Shared parts of commands: exit statuses, one-line errors, and help that ends with examples."""
+"""Shared parts of commands: exit statuses, errors, and help with examples."""
 
 import sys
 from collections.abc import Callable, Container
@@ -11,7 +11,9 @@ from confluent_kafka import KafkaError
 from headrace.text.escaping import shown
 
 # Confirmation before permanent deletion.
-YES = click.option("--yes", is_flag=True, help="Do not ask for confirmation. Implied if standard input is not a terminal.")
+YES = click.option(
+    "--yes", is_flag=True, help="Do not ask for confirmation. Implied if standard input is not a terminal."
+)
 """The flag of a command that deletes; it gets `yes`."""
 
 
@@ -22,7 +24,7 @@ def confirm(question: str, yes: bool) -> None:
 
 
 class Status(IntEnum):
-    """Exit statuses. Scripts depend on the documented numbers (docs/commands.md), so they never change."""
+    """Exit statuses, which never change: scripts depend on the documented numbers (docs/commands.md)."""
 
     meaning: str
 
@@ -71,14 +73,14 @@ class CommandFailed(Exception):
 
 
 class TeachingCommand(click.Command):
-    """A command whose help ends with its `examples`, unchanged."""
+    """A command whose help ends with its `examples`."""
 
     def __init__(self, *arguments: Any, examples: str, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         self.examples = tuple(line.strip() for line in examples.strip().splitlines())
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples, one per line, without wrapping."""
+        """Write the examples, one per line."""
         formatter.write_paragraph()
         formatter.write("Examples:\n")
         for line in self.examples:
@@ -87,7 +89,7 @@ class TeachingCommand(click.Command):
 
 
 class TeachingGroup(click.Group):
-    """A group of commands that each have examples."""
+    """A group of commands with examples."""
 
     command_class = TeachingCommand
 
@@ -106,7 +108,7 @@ class TeachingGroup(click.Group):
 
 
 def called_here(error: click.NoSuchCommand, there: Container[str], ctx: click.Context) -> click.NoSuchCommand | None:
-    """Return an error with the first alternative that exists in `there`, or None."""
+    """Return an error with the first alternative in `there`, or None."""
     name = error.command_name
     here = next((each for each in _OTHERS.get(name, ()) if each.split()[0] in there), None)
     if here is None:
@@ -115,7 +117,7 @@ def called_here(error: click.NoSuchCommand, there: Container[str], ctx: click.Co
 
 
 def command(name: str, examples: str) -> Callable[[Callable[..., Any]], click.Command]:
-    """Return a `click.command` decorator for a command with examples."""
+    """Return a `click.command` decorator with examples."""
     return click.command(name, cls=TeachingCommand, examples=examples)
 
 

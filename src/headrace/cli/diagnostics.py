@@ -1,4 +1,4 @@
-"""Checks of `headrace doctor`: each is a function that yields findings and changes nothing."""
+"""Checks of `headrace doctor`: each yields findings and changes nothing."""
 
 import asyncio
 import contextlib
@@ -137,8 +137,7 @@ def _external(url: str) -> Iterator[Finding]:
 async def _examined(url: str) -> tuple[str, Durability, float]:
     """Return version, durability and clock difference in seconds.
 
-    Raises:
-        StoreError, ValueError, TimeoutError, and the types in `ERRORS`.
+    Raises StoreError, ValueError, TimeoutError, and the types in `ERRORS`.
     """
     async with asyncio.timeout(_LOOK_S), asynchronous(url) as admin:
         kept = await examine(url, admin, Keyspace())
@@ -148,7 +147,7 @@ async def _examined(url: str) -> tuple[str, Durability, float]:
 
 
 def data(options: ServerOptions) -> Iterator[Finding]:
-    """Check permissions, users and disk of the data directory."""
+    """Check the data directory's permissions, users and disk."""
     if options.redis is not None:
         return
     path = options.data
@@ -192,7 +191,7 @@ def _nearest(path: Path) -> Path:
 
 
 def ports(options: ServerOptions) -> Iterator[Finding]:
-    """Check that both ports are free or used by a Headrace server."""
+    """Check that both ports are free or used by Headrace."""
     own = _running(options)
     for flag, address in (("--kafka", options.kafka), ("--http", options.http)):
         name = f"port {flag[2:]}"
@@ -256,7 +255,7 @@ def _available() -> int:
 
 
 def files() -> Iterator[Finding]:
-    """Check the maximum number of file descriptors: each connection takes one."""
+    """Check the maximum number of file descriptors, one per connection."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     count = "any number of" if soft == resource.RLIM_INFINITY else f"{soft:,}"
     is_few = soft != resource.RLIM_INFINITY and soft < _FEW_FILES
@@ -334,7 +333,7 @@ _MOST_NAMED = 10
 
 
 def server(kafka: tuple[Address, str] | None) -> Iterator[Finding]:
-    """Check that client commands find a server at the given address, or at their default (None)."""
+    """Check that client commands find a server at the given or default address."""
     try:
         told = msgspec.structs.replace(named_server(None, None, None), flag="--kafka")
         if kafka is not None:
@@ -370,7 +369,7 @@ def _there(told: KafkaServer, address: Address, where: str) -> KafkaServer:
     for named in told.address.split(","):
         with contextlib.suppress(ValueError):
             if _is_one(Address.parse(named), address):
-                # The server's certificate is for the address as it is spelled there.
+                # The server's certificate is for the address as spelled there.
                 return msgspec.structs.replace(told, address=named.strip(), where=where)
     return KafkaServer(str(address.from_here), where=where, flag=told.flag)
 

@@ -1,4 +1,4 @@
-"""Compute a group's committed offsets, log end offsets and lag for all commands."""
+"""Compute a group's committed offsets and lag."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -40,7 +40,7 @@ class CommittedOffset(msgspec.Struct, frozen=True):
 
 
 def members(found: ConsumerGroupDescription) -> list[Member]:
-    """Return the members of a group, sorted by ID."""
+    """Return a group's members, sorted by ID."""
     return sorted(
         Member(
             member.member_id,
@@ -53,10 +53,7 @@ def members(found: ConsumerGroupDescription) -> list[Member]:
 
 
 def positions(client: Client, group: str) -> dict[Partition, int]:
-    """Return the committed offsets of a group.
-
-    Raise CommandFailed for an empty name, which the client library rejects.
-    """
+    """Return a group's committed offsets. Raise CommandFailed for an empty name."""
     if not group:
         raise client.no_group(group)
     asked = client.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group]
@@ -67,7 +64,7 @@ def positions(client: Client, group: str) -> dict[Partition, int]:
 def group_offsets(
     client: Client, group: str, committed: dict[Partition, int], present: Iterable[Member]
 ) -> list[CommittedOffset]:
-    """Return the group's offsets in every partition of topics with committed offsets or members."""
+    """Return the group's offsets in all partitions of topics with committed offsets or members."""
     owners = {partition: member.member for member in present for partition in member.partitions}
     topics = {topic for topic, _ in committed.keys() | owners.keys()}
     partitions = sorted(committed.keys() | owners.keys() | _of_topics(client, topics))
@@ -93,7 +90,7 @@ def _of_topics(client: Client, topics: Iterable[str]) -> set[Partition]:
 
 
 def records_from(native: dict[str, Any], partition: int, offset: int, start: int, end: int) -> int | None:
-    """Return a native partition's records from an offset, which the server knows only for its ends."""
+    """Return a native partition's records from an offset, known only for its ends."""
     if offset >= end:
         return 0
     return native["records"][partition] if offset <= start and native["records"] else None

@@ -14,8 +14,7 @@ UNINVITED = ("rich", "opentelemetry")
 def lean(*uninvited: str) -> Iterator[None]:
     """Import without the garbage collector, which would take a tenth of a start.
 
-    Args:
-        uninvited: Packages hidden from libraries until the end, unless already imported.
+    `uninvited` packages are hidden from libraries until the end, unless already imported.
     """
     modules: dict[str, ModuleType | None] = sys.modules  # type: ignore[assignment]  # None: cannot be imported
     hidden = [name for name in uninvited if name not in modules]
@@ -28,7 +27,7 @@ def lean(*uninvited: str) -> Iterator[None]:
     finally:
         if collecting:
             # Moves new objects to the oldest generation, which the next collection does not scan. Counting frozen
-            # objects scans them, which takes 20 ms with thousands of tests.
+            # objects takes 20 ms with thousands of tests.
             if len(modules) > before and gc.get_freeze_count() == 0:
                 gc.freeze()
                 gc.unfreeze()

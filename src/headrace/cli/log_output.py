@@ -1,10 +1,10 @@
-"""Write the server's log to stderr, as text or JSON. Standard output is for answers.
+"""Write the server's log to stderr, as text or JSON.
 
-Logging never raises and never waits: a thread writes the lines (`StderrWriter`), and lost lines are counted. Names from
-clients are cut and escaped, so they cannot imitate other lines or control a terminal.
+Logging never raises and never waits: a thread writes the lines, and lost lines are counted. Names from clients are cut
+and escaped, so they cannot imitate other lines or control a terminal.
 
-A line repeated within ten seconds is only counted. A flood of one event has a burst and then a rate. Each client
-address (or IPv6 network) has a share of each event, so that one client neither fills the disk nor hides other lines.
+A line repeated within ten seconds is only counted. An event may have a burst and then a rate of lines. Each client
+address (or IPv6 network) has a share, so that one client neither fills the disk nor hides other lines.
 """
 
 import atexit
@@ -36,7 +36,7 @@ class _Asked(threading.Event):
 
 
 class StderrWriter:
-    """Writes lines to a file descriptor from its own thread."""
+    """Writes lines to a descriptor from its own thread."""
 
     def __init__(
         self,
@@ -47,11 +47,8 @@ class StderrWriter:
     ) -> None:
         """Start the thread.
 
-        Args:
-            descriptor: The file descriptor.
-            lost_line: Makes the line that reports how many lines were lost, and why.
-            due: Called with False once a second, and with True at the end, for summaries that are due.
-            most_lines: Maximum queued lines; further lines are lost.
+        `lost_line` makes the line that reports how many lines were lost, and why. `due` returns summaries; it is called
+        with False once a second, and with True at the end. Lines above `most_lines` in the queue are lost.
         """
         self.lost = 0
         """Lines lost since the start."""
@@ -67,7 +64,7 @@ class StderrWriter:
         threading.Thread(target=self._run, name="log", daemon=True).start()
 
     def write(self, line: str) -> None:
-        """Queue one line, without its newline. Never waits and never raises."""
+        """Queue one line, without its newline."""
         # A SimpleQueue is safe in signal handlers and finalizers, which could deadlock on a lock.
         if self._queue.qsize() < self._most_lines:
             self._queue.put(line)
@@ -75,7 +72,7 @@ class StderrWriter:
             self.lose(_NOT_READ)
 
     def lose(self, reason: str) -> None:
-        """Count a line that could not be made or written."""
+        """Count a line that failed."""
         self.lost += 1
         self._reason = reason
 
@@ -86,7 +83,7 @@ class StderrWriter:
         return asked.wait(limit_s)
 
     def end(self) -> None:
-        """Write queued and due lines, for at most two seconds, before the process ends."""
+        """Write queued and due lines, for at most two seconds."""
         self._ending = True
         self.flush()
 
@@ -117,7 +114,7 @@ class StderrWriter:
             self._told = lost
 
     def _write(self, line: str) -> str:
-        """Write a line and return why it failed, if so. A partial line is ended before the next one."""
+        """Return why a line failed. A partial line is ended before the next one."""
         rest = memoryview((("\n" if self._torn else "") + line + "\n").encode("utf-8", "backslashreplace"))
         try:
             while rest:
@@ -190,7 +187,7 @@ class Repeats:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lines: dict[Hashable, _Window] = {}
-        # Each has its own limit, so lines that a client makes up do not affect flood counts.
+        # Separate limits: lines that a client makes up do not affect flood counts.
         self._events: dict[Hashable, _Window] = {}
         self._clients: dict[Hashable, _Window] = {}
         self._over: list[tuple[str, Line]] = []
@@ -215,7 +212,7 @@ class Repeats:
             return False
         if not event.admits(OF_ONE_EVENT.burst, now):
             return False
-        # Only now, because lines that are held back need no entry.
+        # Only now: lines that are held back need no entry.
         if len(self._lines) < _MOST_KNOWN:
             self._lines[method, details] = window = _Window(method, dict(line), now)
             window.passed = 1
@@ -264,7 +261,7 @@ class Repeats:
         return windows.get(key)
 
     def _end(self, windows: dict[Hashable, _Window], key: Hashable, window: _Window, now: float) -> None:
-        """End a window. A flood's window continues, with a growing allowance up to its burst."""
+        """A flood's window continues, with a growing allowance up to its burst."""
         if window.held_back:
             line = {name: value for name, value in window.line.items() if name not in _DIFFERS_ANYWAY}
             line |= {"repeated": window.held_back, "within_s": round(now - window.since)}
@@ -291,15 +288,10 @@ _MOST_FRAMES: Final = 40
 
 
 def configure(level: str, style: str, **everywhere: object) -> StderrWriter:
-    """Configure structlog and the standard library's logging.
+    """Configure structlog and the standard library's logging. Return the writer, which ends with the process.
 
-    Args:
-        level: debug, info, warning or error.
-        style: text, json, or auto: text if stderr is a terminal, else json.
-        everywhere: Default fields of every line.
-
-    Returns:
-        The writer, which counts lost lines. It ends with the process.
+    `level` is debug, info, warning or error. `style` is text, json, or auto: text on a terminal, else json.
+    `everywhere` are fields of every line.
     """
     threshold = logging.getLevelNamesMapping()[level.upper()]
     # None if stderr was closed at the start: that descriptor may be a socket by now.
@@ -338,7 +330,7 @@ def configure(level: str, style: str, **everywhere: object) -> StderrWriter:
         logger_factory=lambda *_names: _Lines(writer),
         cache_logger_on_first_use=True,
     )
-    # Libraries log from warnings on; their information concerns themselves.
+    # Libraries log from warnings on.
     logging.basicConfig(handlers=[_FromLogging()], level=max(threshold, logging.WARNING), force=True)
     # Otherwise logging prints a traceback to stderr when a handler fails.
     logging.raiseExceptions = False
@@ -358,7 +350,7 @@ class _FromLogging(logging.Handler):
         try:
             text = record.getMessage()
         except Exception:
-            # Arguments that do not fit their format are the library's mistake; its text still helps.
+            # Arguments that do not fit their format are the library's mistake.
             text = str(record.msg)
         tell(text, logger=record.name, exc_info=record.exc_info)
 
@@ -382,13 +374,13 @@ def _console(terminal: bool) -> structlog.dev.ConsoleRenderer:
 
 
 def _innermost(exc_info: tuple[type[BaseException], BaseException, TracebackType | None]) -> str:
-    """Return the innermost frames, without variables, which may hold passwords."""
+    """Leave out variables, which may hold passwords."""
     lines = traceback.format_exception(*exc_info, limit=-_MOST_FRAMES)
     return _shortened("".join(lines).rstrip(), _MOST_OF_TRACEBACK)
 
 
 def _cut(_logger: object, _method: str, line: Line) -> Line:
-    """Limit the length of every value, because clients choose names and may appear in errors."""
+    """Limit every value: clients choose names and may appear in errors."""
     for name, value in line.items():
         if name == "exc_info" or isinstance(value, int | float | None):
             continue

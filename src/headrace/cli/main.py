@@ -1,4 +1,4 @@
-"""The `headrace` command: find the subcommand, and turn errors into one line and an exit status."""
+"""Find the subcommand, and turn errors into one line and an exit status."""
 
 import importlib
 import io
@@ -17,8 +17,8 @@ from headrace.cli.imports import UNINVITED, lean
 from headrace.records.errors import NoRecordCode
 from headrace.text.escaping import shown
 
-# Commands are imported when they run or show their own help, so that `headrace serve` does not load Kafka's client
-# library and `headrace --help` loads nothing. The summaries are therefore here.
+# Commands are imported when they run or show their own help, so `headrace serve` does not load Kafka's client library
+# and `headrace --help` loads nothing.
 COMMANDS = {
     "serve": ("headrace.cli.commands.serve:serve", "Start a server."),
     "demo": (
@@ -60,7 +60,7 @@ _PLAINER = {
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported on demand, listed in the order of COMMANDS."""
+    """A group whose commands are imported on demand."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return names in the order of COMMANDS."""
@@ -78,7 +78,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find a command. The error names the nearest one, which click cannot find before the import."""
+        """Find a command. click cannot find the nearest one before the import."""
         try:
             return super().resolve_command(ctx, args)
         except click.NoSuchCommand as error:
@@ -177,9 +177,9 @@ def _refuse(error: click.ClickException) -> int:
 
 
 def _message(error: click.ClickException) -> str:
-    """Return click's message with only the nearest option or command, which comes first."""
+    """Return click's message with only the first, nearest option or command."""
     if isinstance(error, click.NoSuchOption) and error.ctx is not None and isinstance(error.ctx.command, click.Group):
-        # Kafka's own tools have options for actions: kafka-topics --list.
+        # Kafka's tools have options for actions: kafka-topics --list.
         name = error.option_name.lstrip("-")
         if name in error.ctx.command.commands:
             return f"{error.message.rstrip('.')}, it is the command '{error.ctx.command_path} {name}'"
@@ -201,7 +201,7 @@ def _complain(text: str) -> None:
     try:
         click.echo(text, err=True)
     except OSError:
-        # Otherwise Python's flush at exit would fail and change the exit status.
+        # Otherwise Python's flush at exit would change the exit status.
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123  # stays open to the end of the process
 
 
@@ -209,6 +209,6 @@ def main() -> None:
     """The console script."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # In any locale, because half an answer helps no reader and would break JSON.
+            # In any locale: half an answer would break JSON.
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     sys.exit(run())

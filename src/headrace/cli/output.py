@@ -1,4 +1,4 @@
-"""Print answers on standard output: JSON for programs, tables for people."""
+"""Print answers: JSON for programs, tables for people."""
 
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
@@ -29,7 +29,7 @@ def print_json(answer: object) -> None:
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print a table. A column named with a leading `>` is right-aligned and never folded. None is `-`.
 
-    A terminal gets folded text, or one field per line if the table does not fit. Otherwise every row is one line.
+    A terminal gets folded text, or one field per line if the table does not fit.
     """
     to = console()
     most = _CELL if to.is_terminal else None
@@ -40,7 +40,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     if to.is_terminal:
         widths = fit(natural, right, to.width - _GAP * (len(columns) - 1))
     else:
-        # A long name shifts only the rest of its own row.
+        # A long name shifts only its own row.
         widths = [min(width, _PADDED) for width in natural]
     if widths is None:
         click.echo("\n".join(_fields(names, cells, to.width)))
@@ -97,6 +97,6 @@ def _fields(names: Sequence[str], rows: Iterable[Sequence[str]], width: int) -> 
 
 
 def console() -> Console:
-    """Return the console for tables. For a pipe or a file its width is unlimited."""
+    """Return a console, of unlimited width for a pipe or a file."""
     made = Console(highlight=False, markup=False)
     return made if made.is_terminal else Console(highlight=False, markup=False, width=_WIDE)

@@ -1,4 +1,4 @@
-"""Check that a server answers and what prevents it, before the client library connects.
+"""Check that a server answers before the client library connects.
 
 The library reports an untrusted certificate only as a server that does not answer.
 """
@@ -25,17 +25,10 @@ _NUMBER = slice(8, 12)
 
 
 def connect(servers: str, ca: str | None, where: str, flag: str, patience_s: float) -> None:
-    """Check that one of the addresses accepts a connection, with TLS if the PEM file `ca` is set.
+    """Check that one of the addresses accepts a connection. Raise CommandFailed.
 
-    Args:
-        servers: HOST:PORT, or several separated by commas.
-        ca: PEM file with the CA of their certificates.
-        where: Source of the addresses, if not a flag.
-        flag: Flag of this command for other addresses.
-        patience_s: Timeout for each.
-
-    Raises:
-        CommandFailed: None does, or the file has no certificates.
+    `servers` are HOST:PORT, separated by commas. With the PEM file `ca`, connections use TLS. `where` is the source of
+    the addresses, if not a flag; `flag` is the flag for others. `patience_s` applies to each.
     """
     trust = None if ca is None else _trust(ca)
     reasons, refused = [], []
@@ -78,7 +71,7 @@ def connect(servers: str, ca: str | None, where: str, flag: str, patience_s: flo
 def unanswered(servers: str, ca: str | None, patience_s: float, *, login: bool) -> str:
     """Return the error for servers that accept connections but did not list topics in `patience_s`.
 
-    `login`: whether a login comes first, which is not tried here.
+    `login`: a login comes first, which is not tried here.
     """
     named = servers.split(",")
     if any(_is_late(text, ca, login=login) for text in named):
@@ -145,7 +138,7 @@ def _trust(ca: str) -> ssl.SSLContext:
 
 
 def _speaks_tls(text: str) -> bool:
-    """Return whether a TLS handshake is answered. The certificate is not checked because no data is sent."""
+    """The certificate is not checked because no data is sent."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

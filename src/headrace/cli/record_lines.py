@@ -1,7 +1,4 @@
-"""Convert records to and from lines of text, for `records produce` and `records tail`. No I/O.
-
-`--format` is a template with placeholders, as in kcat.
-"""
+"""Convert records to and from lines of text. `--format` is a template, as in kcat."""
 
 import base64
 import binascii
@@ -34,7 +31,7 @@ class BadLine(ValueError):
 
 
 def read_text(line: bytes, key_separator: bytes | None) -> Record:
-    """Parse a line of plain text, byte for byte: `value`, or `key<separator>value`. Raise BadLine."""
+    """Parse plain text, byte for byte: `value`, or `key<separator>value`. Raise BadLine."""
     if key_separator is None:
         return Record(value=line)
     key, found, value = line.partition(key_separator)
@@ -44,7 +41,7 @@ def read_text(line: bytes, key_separator: bytes | None) -> Record:
 
 
 def read_json(line: bytes) -> Record:
-    """Parse a JSON line, ignoring the fields that `tail` adds (topic, partition, offset). Raise BadLine."""
+    """Parse a JSON line, ignoring the fields that `tail` adds. Raise BadLine."""
     try:
         fields = json.loads(line)
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
@@ -125,7 +122,7 @@ Placeholder = Callable[[str, int, int, Record], bytes]
 
 
 def _size(data: bytes | None) -> bytes:
-    """Return the size in bytes, or -1 for null as in kcat."""
+    """Return the size, or -1 for null as in kcat."""
     return str(-1 if data is None else len(data)).encode()
 
 
@@ -165,11 +162,7 @@ def describe() -> str:
 
 
 def compile_format(text: str) -> Placeholder:
-    r"""Compile a format such as `%p/%o %k: %v\n`.
-
-    Raises:
-        ValueError: A placeholder or an escape is unknown.
-    """
+    r"""Compile a format such as `%p/%o %k: %v\n`. Raise ValueError."""
     parts: list[Placeholder] = []
     for token in _TOKEN.finditer(text):
         if token["text"] is not None:

@@ -1,4 +1,4 @@
-"""Send requests that the client library lacks, over one blocking connection with the server's codec."""
+"""Send requests that the client library lacks."""
 
 import socket
 import ssl

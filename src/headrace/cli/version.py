@@ -1,4 +1,4 @@
-"""Return the version details of `headrace --version` for bug reports."""
+"""Return the versions of `headrace --version`."""
 
 import platform
 import subprocess
@@ -11,7 +11,7 @@ from headrace.records import accelerator
 
 
 def describe() -> str:
-    """Return versions of Headrace, Python and the embedded Valkey, and the record codec, one per line."""
+    """Return versions of Headrace, Python, Valkey and the record codec, one per line."""
     return "\n".join(
         (
             f"headrace {headrace.__version__}",
@@ -23,7 +23,7 @@ def describe() -> str:
 
 
 def valkey_version() -> str:
-    """Return the embedded Valkey's version from its binary, or why it is missing."""
+    """Return the embedded Valkey's version, or why it is missing."""
     try:
         answer = subprocess.run(
             [get_binary_path(), "--version"], capture_output=True, text=True, timeout=10, check=True

@@ -1,7 +1,4 @@
-"""A blocking connection to one broker that matches responses to requests.
-
-It does not negotiate versions or log in.
-"""
+"""A blocking connection to one broker, without negotiation or login."""
 
 import itertools
 import socket
@@ -37,10 +34,7 @@ def connect(host: str, port: int, timeout_s: float) -> socket.socket:
 
 
 class Channel:
-    """Pipelined requests over one connection; responses arrive in order.
-
-    Methods that wait raise OSError, including TimeoutError.
-    """
+    """Pipelined requests; responses arrive in order. Waiting raises OSError, including TimeoutError."""
 
     def __init__(self, link: socket.socket, client_id: str | None) -> None:
         self.socket = link
@@ -58,7 +52,7 @@ class Channel:
         return not self._asked
 
     def ask(self, request: Message, version: int) -> Any:
-        """Send a request and return its response; no other response may be pending."""
+        """Send a request and return its response, the only pending one."""
         self.send(request, version)
         return self.receive()
 
@@ -80,17 +74,12 @@ class Channel:
         return headers.encode_request_header(api_key, version, number, self._client_id)
 
     def receive(self) -> Any:
-        """Return the response to the oldest pending request.
-
-        Raises:
-            ConnectionEnded: the broker closed the connection.
-            DecodeError: invalid response.
-        """
+        """Return the response to the oldest pending request. Raises ConnectionEnded, DecodeError."""
         api_key, version, frame, position = self.receive_body()
         return RESPONSES[api_key].decode(frame, position, version)
 
     def receive_body(self) -> tuple[int, int, bytes | bytearray, int]:
-        """Return an undecoded response: API key and version of the request, frame, and start of the body in it."""
+        """Return an undecoded response: API key and version, frame, and start of the body in it."""
         api_key, version, number = self._asked.popleft()
         frame = self.receive_frame()
         answered, position = headers.decode_response_header(frame, 0, api_key, version)
@@ -99,7 +88,7 @@ class Channel:
         return api_key, version, frame, position
 
     def receive_frame(self) -> bytes | bytearray:
-        """Return the bytes of a response without their length. Raises ConnectionEnded, NotKafka."""
+        """Return a response without its length. Raises ConnectionEnded, NotKafka."""
         size: int = _SIZE.unpack(self._exactly(_SIZE.size))[0]
         if not 0 <= size <= _MOST_FRAME:
             raise NotKafka(f"a frame of {size} bytes, and {_MOST_FRAME} at most are taken")

@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 
 class Stale(Exception):
-    """The metadata is outdated: refresh it and retry."""
+    """The metadata is outdated: retry."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Committed:
 
 @dataclass(frozen=True)
 class TopicInfo:
-    """A topic as Metadata describes it."""
+    """A topic in Metadata."""
 
     name: str
     id: UUID
@@ -80,7 +80,7 @@ class Cluster:
         self._leaders: dict[TopicPartition, int] = {}
 
     def __del__(self) -> None:
-        """Close the connections: Spark does not always call `stop` on a reader."""
+        """Spark does not always call `stop` on a reader."""
         self.close()
 
     def close(self) -> None:
@@ -90,12 +90,7 @@ class Cluster:
         self._connections.clear()
 
     def topics(self, names: Collection[str] | None) -> dict[str, TopicInfo]:
-        """Return the topics of these names, or all.
-
-        Raises:
-            UnknownTopic: a topic does not exist.
-            LoginRefused, ServerUnavailable.
-        """
+        """Return the named topics, or all. Raises UnknownTopic, LoginRefused, ServerUnavailable."""
         return self.trying(lambda: self._topics(names))
 
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -106,7 +101,7 @@ class Cluster:
         return self.trying(lambda: self._offsets_at(times)) if times else {}
 
     def leader(self, partition: TopicPartition) -> Connection:
-        """Return a connection to the partition's leader. Raises Stale if it has none."""
+        """Return a connection to the leader. Raises Stale."""
         if partition not in self._leaders:
             self._topics([partition.topic])
         broker = self._brokers.get(self._leaders.get(partition, -1))
@@ -115,11 +110,7 @@ class Cluster:
         return self._connection(broker)
 
     def trying(self, action: Callable[[], T]) -> T:
-        """Run `action`; refresh the metadata and retry if it is outdated.
-
-        Raises:
-            ServerUnavailable: the retries failed.
-        """
+        """Run `action`; retry it with new metadata after Stale. Raises ServerUnavailable."""
         for attempt, pause in enumerate(pauses(_FIRST_PAUSE_S, _LONGEST_PAUSE_S), 1):
             try:
                 return action()
@@ -136,7 +127,7 @@ class Cluster:
         self._leaders.clear()
 
     def broker_setting(self, name: str) -> str | None:
-        """Return the value of a broker setting; None if unknown or not authorized."""
+        """Return a broker setting; None if unknown or not authorized."""
         return self.trying(lambda: self._broker_setting(name))
 
     def _broker_setting(self, name: str) -> str | None:
@@ -156,14 +147,12 @@ class Cluster:
     def commit(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
         """Commit offsets as tools do, without group membership.
 
-        Raises:
-            GroupCommitFailed: the group has members, or the broker rejects a partition.
-            LoginRefused, ServerUnavailable.
+        Raises GroupCommitFailed, also if the group has members, LoginRefused, ServerUnavailable.
         """
         self.trying(lambda: self._commit(group, offsets, metadata))
 
     def committed(self, group: str) -> dict[TopicPartition, Committed]:
-        """Return the group's committed offsets with their metadata."""
+        """Return a group's committed offsets."""
         return self.trying(lambda: self._committed(group))
 
     def _connection(self, place: tuple[str, int]) -> Connection:
@@ -285,7 +274,7 @@ class Cluster:
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Group partition numbers by topic, as in requests."""
+    """Group partition numbers by topic."""
     grouped: dict[str, list[int]] = defaultdict(list)
     for topic, number in partitions:
         grouped[topic].append(number)
@@ -304,14 +293,8 @@ def _on_group(operation: str, name: str) -> str:
 def check(code: int, what: str, needs: str) -> None:
     """Raise the exception for an error code other than 0.
 
-    Args:
-        code: error code of the response.
-        what: the operation, for the message.
-        needs: the required ACL.
-
-    Raises:
-        Stale: a retry may help.
-        LoginRefused, UnknownTopic, ServerUnavailable.
+    `what` is the operation and `needs` the required ACL, for the message. Raises Stale if a retry may help,
+    LoginRefused, UnknownTopic, ServerUnavailable.
     """
     if code:
         _fail(code, what, needs)
@@ -331,7 +314,7 @@ _kept: dict[tuple[int, ClientOptions], Cluster] = {}
 
 
 def kept(options: ClientOptions) -> Cluster:
-    """Return this process's connections to a cluster, shared by its tasks; a forked process opens its own."""
+    """Return this process's connections to a cluster, shared by its tasks. A forked process opens its own."""
     key = (os.getpid(), options)
     if key not in _kept:
         _kept[key] = Cluster(options)

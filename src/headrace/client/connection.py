@@ -37,12 +37,7 @@ class Connection:
     """Pipelined requests; responses arrive in order."""
 
     def __init__(self, host: str, port: int, options: ClientOptions) -> None:
-        """Connect, negotiate versions and log in.
-
-        Raises:
-            ServerUnavailable: no broker at this address.
-            LoginRefused: the login failed.
-        """
+        """Connect, negotiate versions and log in. Raises ServerUnavailable, LoginRefused."""
         self.place = f"{host}:{port}"
         self._options = options
         self._versions: dict[int, tuple[int, int]] = {}
@@ -78,11 +73,7 @@ class Connection:
             raise self._gone(error) from error
 
     def receive(self) -> Any:
-        """Return the response to the oldest pending request.
-
-        Raises:
-            ServerUnavailable: the connection ended, or the response is invalid.
-        """
+        """Return the response to the oldest pending request. Raises ServerUnavailable."""
         with self._told():
             return self._link.receive()
 
@@ -196,8 +187,7 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*", re.ASCII)
 def conversation(mechanism: str, username: str, password: str) -> Generator[bytes, bytes, None]:
     """Yield the messages of a login; the generator receives the server's challenges.
 
-    Raises:
-        LoginRefused: the server cannot prove that it knows the password (SCRAM).
+    Raises LoginRefused if the server cannot prove that it knows the password (SCRAM).
     """
     if mechanism == "PLAIN":
         yield f"\0{username}\0{password}".encode()
@@ -206,11 +196,7 @@ def conversation(mechanism: str, username: str, password: str) -> Generator[byte
 
 
 def token_conversation(path: str) -> Generator[bytes, bytes, None]:
-    """Yield the messages of OAUTHBEARER with the current token of a file.
-
-    Raises:
-        LoginRefused: no valid token. The message never contains the file's content.
-    """
+    """Yield the messages of OAUTHBEARER with a file's token. Raises LoginRefused, without the token."""
     try:
         token = Path(path).read_text("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:

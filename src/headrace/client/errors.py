@@ -139,5 +139,5 @@ REFUSALS: Final = frozenset(
 
 
 def code_name(code: int) -> str:
-    """Return the code's name in Kafka, or its number."""
+    """Return the code's name, or its number."""
     return Code(code).name if code in Code._value2member_map_ else f"error {code}"

@@ -1,4 +1,4 @@
-"""Read a partition's batches with Fetch, with one request in flight during decoding."""
+"""Read a partition's batches, with one request in flight during decoding."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ _ATTEMPTS: Final = 5
 
 
 class OutOfRange(Exception):
-    """The offset is before the log start offset or after the log end offset."""
+    """The offset is not in the log."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,8 @@ class _Answer:
 def batches(cluster: Cluster, offsets: Range, *, fetch_bytes: int = _FETCH_BYTES) -> Iterator[Fetched]:
     """Yield the batches of a range up to the end of the log, without control batches.
 
-    With `read_committed`, aborted ones are omitted, too.
-
-    Raises:
-        OutOfRange: `offsets.start` is not in the log.
-        ServerUnavailable, LoginRefused, UnknownTopic.
+    With `read_committed`, aborted ones are omitted, too. Raises OutOfRange if `offsets.start` is not in the log,
+    ServerUnavailable, LoginRefused, UnknownTopic.
     """
     position, aborting = offsets.start, _Aborted()
     sent: Connection | None = None
@@ -89,7 +86,7 @@ def batches(cluster: Cluster, offsets: Range, *, fetch_bytes: int = _FETCH_BYTES
 
 
 class _Aborted:
-    """Producers inside an aborted transaction, tracked as in Kafka's consumers."""
+    """Producers inside an aborted transaction, as in Kafka's consumers."""
 
     def __init__(self) -> None:
         self._coming: list[tuple[int, int]] = []
@@ -97,7 +94,7 @@ class _Aborted:
         self._known: set[tuple[int, int]] = set()
 
     def learn(self, aborted: list[tuple[int, int]]) -> None:
-        """Add the aborted transactions of a response: (producer id, first offset)."""
+        """Add aborted transactions: (producer id, first offset)."""
         for one in aborted:
             if one not in self._known:
                 self._known.add(one)
@@ -105,14 +102,14 @@ class _Aborted:
         self._coming.sort(key=lambda one: one[1])
 
     def readable(self, one: Fetched) -> bool:
-        """Return whether a batch has visible records; call it in the order of the log."""
+        """Return whether a batch has visible records. Call it in the order of the log."""
         header = one.header
         if header is None:
             return True  # the decoder reports the error
         while self._coming and self._coming[0][1] < one.next_offset:
             self._open.add(self._coming.pop(0)[0])
         if header.is_control:
-            # A marker ends the producer's transaction, committed or aborted.
+            # A marker ends the producer's transaction.
             self._open.discard(header.producer_id)
             return False
         return not (header.is_transactional and header.producer_id in self._open)
@@ -146,7 +143,7 @@ def _send(cluster: Cluster, partition: TopicPartition, position: int, fetch_byte
 
 
 def _send_quietly(cluster: Cluster, partition: TopicPartition, position: int, fetch_bytes: int) -> "Connection | None":
-    """Send a request; errors are raised when the response is read."""
+    """Errors are raised when the response is read."""
     try:
         return _send(cluster, partition, position, fetch_bytes)
     except (Stale, ServerUnavailable):
@@ -168,7 +165,7 @@ def _receive(connection: "Connection", partition: TopicPartition, position: int,
 
 
 def split(records: memoryview | None) -> list[Fetched]:
-    """Split a records field into batches; drops an incomplete last one."""
+    """Split records into batches; drops an incomplete last one."""
     found: list[Fetched] = []
     view, position = memoryview(records or b""), 0
     while position + _HEAD.size <= len(view):

@@ -52,7 +52,7 @@ def with_new_partitions(start: Mapping[TopicPartition, int], log: Mapping[TopicP
 
 
 def limit(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], max_rows: int | None) -> Offsets:
-    """Return the end of a batch of at most `max_rows` offsets, in proportion to the backlog of each partition.
+    """Return the end of a batch of at most `max_rows` offsets, in proportion to each partition's backlog.
 
     The remainder goes to the largest fractions, so that each partition progresses.
     """
@@ -73,10 +73,7 @@ def limit_bytes(
     max_bytes: int,
     sizes: Mapping[TopicPartition, float],
 ) -> Offsets:
-    """Return the end of a batch of about `max_bytes`, in proportion to the backlog of each partition.
-
-    Every batch has at least one record. `sizes` are bytes per offset.
-    """
+    """Return the end of a batch of about `max_bytes` and at least one record. `sizes` are bytes per offset."""
     waiting = {partition: max(0, end[partition] - start[partition]) * sizes.get(partition, 1.0) for partition in start}
     total = sum(waiting.values())
     if total <= max_bytes:
@@ -98,10 +95,7 @@ def split(
     at_least: int | None = None,
     max_records: int | None = None,
 ) -> list[Range]:
-    """Return the range of each task: one per partition, or several.
-
-    Large partitions are split into about `at_least` tasks, and no range has more than `max_records`.
-    """
+    """Return the ranges of tasks: large partitions are split into about `at_least`, with at most `max_records` each."""
     whole = [Range(partition, start[partition], end[partition]) for partition in sorted(end)]
     whole = [item for item in whole if item.end > item.start]
     total = sum(item.end - item.start for item in whole)
@@ -127,11 +121,7 @@ def _cut(item: Range, pieces: int) -> list[Range]:
 def within_log(
     start: Mapping[TopicPartition, int], log: Mapping[TopicPartition, Extent], *, fail_on_data_loss: bool
 ) -> Offsets:
-    """Return `start`, limited to the log.
-
-    Raises:
-        DataLoss: an offset is outside of the log and `fail_on_data_loss` is set.
-    """
+    """Return `start`, limited to the log. With `fail_on_data_loss`, raise DataLoss instead."""
     moved = {}
     for partition, offset in start.items():
         extent = log[partition]
@@ -152,7 +142,7 @@ def within_log(
 def check_partitions(
     position: Iterable[TopicPartition], log: Mapping[TopicPartition, Extent], *, fail_on_data_loss: bool
 ) -> None:
-    """Raise DataLoss if partitions of the query are gone and `fail_on_data_loss` is set."""
+    """With `fail_on_data_loss`, raise DataLoss if partitions are gone."""
     gone = sorted(set(position) - set(log))
     if gone and fail_on_data_loss:
         raise DataLoss(
@@ -162,7 +152,7 @@ def check_partitions(
 
 
 def to_json(offsets: Mapping[TopicPartition, int], ids: Mapping[str, str] = _NO_IDS) -> dict[str, dict[str, int | str]]:
-    """Return offsets in the form of Spark's checkpoint: `{topic: {partition: next, "id": topic id}}`.
+    """Return offsets as in Spark's checkpoint: `{topic: {partition: next, "id": topic id}}`.
 
     Without ids this is the form of Spark's Kafka source.
     """
@@ -176,11 +166,7 @@ def to_json(offsets: Mapping[TopicPartition, int], ids: Mapping[str, str] = _NO_
 
 
 def from_json(stored: Mapping[str, Any]) -> Offsets:
-    """Return the offsets in the output of `to_json` or of Spark's Kafka source.
-
-    Raises:
-        OptionError: the checkpoint is another source's.
-    """
+    """Return the offsets of `to_json` or Spark's Kafka source. Raises OptionError."""
     try:
         return {
             TopicPartition(topic, int(partition)): int(offset)
@@ -193,11 +179,7 @@ def from_json(stored: Mapping[str, Any]) -> Offsets:
 
 
 def ids_from_json(stored: Mapping[str, Any]) -> dict[str, str]:
-    """Return the topic ids in the output of `to_json`; earlier versions wrote none.
-
-    Raises:
-        OptionError: an id is not text.
-    """
+    """Return the topic ids of `to_json`; earlier versions wrote none. Raises OptionError."""
     ids = {topic: partitions[ID] for topic, partitions in stored.items() if ID in partitions}
     if not all(isinstance(one, str) for one in ids.values()):
         raise OptionError("the checkpoint is another source's than format 'headrace': use a new one")
@@ -205,5 +187,5 @@ def ids_from_json(stored: Mapping[str, Any]) -> dict[str, str]:
 
 
 def replaced(known: Mapping[str, str], present: Mapping[str, str]) -> list[str]:
-    """Return the topics whose id has changed. Ignores topics without an id."""
+    """Return topics with another id. Ignores topics without an id."""
     return sorted(topic for topic, one in known.items() if one and present.get(topic) and present[topic] != one)

@@ -1,6 +1,6 @@
 """The `kafka.*` options: brokers and login, with the names of Kafka's clients.
 
-`kafka.properties.file` names a file of such settings, like `--command-config` of Kafka's tools.
+`kafka.properties.file` names a file of them, like `--command-config` of Kafka's tools.
 """
 
 import re
@@ -21,11 +21,7 @@ _LETTERS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def read_properties(path: str) -> dict[str, str]:
-    """Return the settings of a file in the format of java.util.Properties.
-
-    Raises:
-        OptionError: unreadable file. The message never contains its content.
-    """
+    """Parse a java.util.Properties file. Raises OptionError, without the content."""
     try:
         text = Path(path).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -40,12 +36,12 @@ def read_properties(path: str) -> dict[str, str]:
 
 
 def write_properties(settings: dict[str, str]) -> str:
-    """Return these settings in the format of java.util.Properties."""
+    """Return the format of java.util.Properties."""
     return "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items())
 
 
 def _property_lines(text: str) -> list[str]:
-    """Return logical lines: an odd number of backslashes at the end continues a line."""
+    """An odd number of backslashes at the end continues a line."""
     lines: list[str] = []
     going_on = False
     for raw in text.splitlines():
@@ -112,7 +108,7 @@ _USED: Final = frozenset(
 )
 _WITHOUT_MEANING: Final = frozenset(
     (
-        # Settings of Kafka's clients without effect here, accepted so that jobs for Spark's Kafka source keep running.
+        # Without effect, accepted so that jobs for Spark's Kafka source keep running.
         "group.id",
         "max.poll.records",
         "max.poll.interval.ms",
@@ -171,7 +167,7 @@ _ADDRESS: Final = re.compile(r"(?:\[(?P<six>[0-9a-fA-F:.%]+)\]|(?P<host>[^\s:\[\
 
 @dataclass(frozen=True, kw_only=True)
 class ClientOptions:
-    """Addresses and credentials of a cluster. Sent to executors, where equal options share a connection."""
+    """A cluster's addresses and credentials. Sent to executors, where equal options share a connection."""
 
     servers: tuple[tuple[str, int], ...]
     tls: bool = False
@@ -201,15 +197,9 @@ class ClientOptions:
 
 
 def parse(given: Mapping[str, str]) -> ClientOptions | None:
-    """Return the options that begin with `kafka.`; None without `kafka.bootstrap.servers`.
+    """Return the `kafka.` options of `given`, with names in lower case, or None without `kafka.bootstrap.servers`.
 
-    They override the file `kafka.properties.file`.
-
-    Args:
-        given: all options, names in lower case.
-
-    Raises:
-        OptionError: unknown name, invalid value or JKS file.
+    They override the file `kafka.properties.file`. Raises OptionError, also for a JKS file.
     """
     kafka = {name.removeprefix(PREFIX): value for name, value in given.items() if name.startswith(PREFIX)}
     path = kafka.pop(PROPERTIES_FILE, None)
@@ -308,13 +298,13 @@ def _login(kafka: Mapping[str, str]) -> dict[str, str]:
 
 
 def _token_file(kafka: Mapping[str, str], jaas: str) -> str:
-    """Return the path of a token file, from the settings of Kafka's FileJwtRetriever (KIP-768, KIP-1139)."""
+    """Return a token file's path, from the settings of Kafka's FileJwtRetriever (KIP-768, KIP-1139)."""
     for name, text, class_name in (
         ("sasl.jaas.config", jaas, "OAuthBearerLoginModule"),
         ("sasl.login.callback.handler.class", kafka.get("sasl.login.callback.handler.class", ""), _HANDLER),
         ("sasl.oauthbearer.jwt.retriever.class", kafka.get("sasl.oauthbearer.jwt.retriever.class", ""), _RETRIEVER),
     ):
-        # The login module only repeats that there is a token file.
+        # The login module only repeats it.
         if text.strip() and text.split(maxsplit=1)[0].rstrip(";").rpartition(".")[2] != class_name:
             raise OptionError(f"option 'kafka.{name}' must name {class_name} for OAUTHBEARER: tokens come from a file")
     if "unsecuredLogin" in jaas:
@@ -329,7 +319,7 @@ def _token_file(kafka: Mapping[str, str], jaas: str) -> str:
 
 
 def _pem(kafka: Mapping[str, str], store: str, inline: tuple[str, ...]) -> str | None:
-    """Return PEM text from options or from the file that an option names."""
+    """Return PEM text from options or a file."""
     texts = [kafka[name] for name in inline if name in kafka]
     location = kafka.get(f"ssl.{store}.location")
     if not texts and location is None:

@@ -41,9 +41,7 @@ class Producer:
     def send(self, partition: TopicPartition, batch: Batch) -> None:
         """Queue a batch; blocks while the buffer is full.
 
-        Raises:
-            WriteRefused: the broker rejected this batch or an earlier one.
-            UnknownTopic, LoginRefused, ServerUnavailable.
+        Raises WriteRefused, also for an earlier batch, UnknownTopic, LoginRefused, ServerUnavailable.
         """
         self._waiting[partition].append(batch)
         self._size += len(batch)
@@ -73,7 +71,7 @@ class Producer:
             self._cluster.trying(lambda: self._send_waiting(()))
 
     def _send_waiting(self, refresh: Iterable[str]) -> None:
-        """Send one batch of each waiting partition to leaders without a request in flight."""
+        """Send one batch of each partition to leaders without a request in flight."""
         names = list(refresh)
         if names:
             self._cluster.topics(names)
@@ -113,7 +111,7 @@ class Producer:
         )
 
     def _collect(self) -> Exception | None:
-        """Read pending responses; batches without acknowledgment wait again, in their order."""
+        """Batches without acknowledgment wait again, in their order."""
         sent, self._sent = self._sent, []
         lost: Exception | None = None
         for connection, batches in sent:

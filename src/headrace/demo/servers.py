@@ -39,7 +39,7 @@ _NODE_OPTIONS = {
 
 
 class ServersFailed(Exception):
-    """A server did not start; the message has the reason."""
+    """The message has the reason."""
 
 
 class Servers:
@@ -61,7 +61,7 @@ class Servers:
     def start_cluster(self, kafka: str | None, http: str | None) -> None:
         """Start brokers over a cluster, the first at these addresses. Raises ServersFailed."""
         try:
-            # No server locks the directory in this mode.
+            # In this mode, no server locks the directory.
             self._directory = DataDirectory.open(self._data)
         except StoreError as error:
             raise ServersFailed(str(error)) from None
@@ -121,7 +121,7 @@ class Servers:
         return Ready(",".join(each.kafka for each in said), said[0].http, said[0].storage)
 
     def kill_one(self) -> Child | None:
-        """Send SIGKILL to one of several brokers, and return it."""
+        """Send SIGKILL to one of several brokers."""
         if len(self.brokers) > 1:
             self.killed = self.brokers[1]
             self.killed.kill()
@@ -133,7 +133,7 @@ class Servers:
         return [child for child in (*self.brokers, *self._nodes) if child is not self.killed]
 
     def ended(self, within_s: float) -> Child | None:
-        """Return a process that has ended, or ends within a time."""
+        """Return a process that ends within a time."""
         deadline = time.monotonic() + within_s
         while True:
             for child in self.all:
@@ -167,11 +167,7 @@ HTTP = "127.0.0.1:8080"
 
 
 def choose_address(asked: str | None, usual: str) -> tuple[str, bool]:
-    """Return HOST:PORT of the server, and whether the default port was in use.
-
-    Raises:
-        ValueError: invalid HOST:PORT.
-    """
+    """Return the server's HOST:PORT, and whether the default port was in use. Raises ValueError."""
     if asked is not None:
         return str(Address.parse(asked)), False
     address = Address.parse(usual)
@@ -182,7 +178,7 @@ def choose_address(asked: str | None, usual: str) -> tuple[str, bool]:
 
 def _in_use(address: Address) -> bool:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # Bind like the server: closing connections of an earlier process do not block the port.
+        # Like the server: closing connections of an earlier process do not block the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((address.host, address.port))
@@ -209,11 +205,7 @@ class NotFormed(Exception):
 def form(nodes: Sequence[Address], primaries: int) -> None:
     """Form a cluster: the first `primaries` nodes share the slots, the others replicate them in turn.
 
-    Returns when replicas are in sync and all nodes agree on the slots.
-
-    Raises:
-        NotFormed: it took more than a minute.
-        redis.RedisError: a node refused.
+    Replicas are then in sync and all nodes agree on the slots. Raises NotFormed after a minute, and redis.RedisError.
     """
     for epoch, node in enumerate(nodes, 1):
         _wait_for(partial(_answers, node), f"{node} to answer")
@@ -238,7 +230,7 @@ def _ask(node: Address, *command: str | int) -> Any:
     with redis.Redis(
         node.host, node.port, decode_responses=True, socket_timeout=30, retry=Retry(NoBackoff(), 0)
     ) as link:
-        # redis-py would transform some responses.
+        # Without redis-py's transformation of responses.
         link.response_callbacks.clear()
         return link.execute_command(*command)
 

@@ -47,7 +47,7 @@ class Watch:
     """Polls four times per second, in a thread."""
 
     def __init__(self, kafka: str, topic: str, partitions: int, groups: tuple[str, str]) -> None:
-        # librdkafka asks a known leader until the metadata expires, even if it is dead.
+        # librdkafka asks a known leader until the metadata expires, even a dead one.
         self._admin = AdminClient(
             {"bootstrap.servers": kafka, "client.id": "demo-watch", "metadata.max.age.ms": _METADATA_MS}, logger=_SILENT
         )
@@ -63,7 +63,7 @@ class Watch:
         self._admin.create_topics([topic])[self._topic].result(timeout=_PATIENCE_S)
 
     def stream(self, partition: int) -> str:
-        """Return the Redis key of a partition's stream. Raises KafkaException."""
+        """Return a partition's Redis key. Raises KafkaException."""
         resource = ConfigResource(ResourceType.TOPIC, self._topic)
         entries = self._admin.describe_configs([resource])[resource].result(timeout=_ANSWER_S)
         return str(entries[_STREAMS].value).split(",")[partition]
@@ -96,7 +96,7 @@ class Watch:
         )
 
     def look_again(self) -> Seen:
-        """Poll, with retries for a minute after a broker's death. Raises as `look`."""
+        """Poll, with retries for a minute. Raises as `look`."""
         deadline = time.monotonic() + _PATIENCE_S
         while True:
             try:
@@ -109,7 +109,7 @@ class Watch:
         """Start polling; `on_seen` runs on another thread. Errors are retried."""
         thread = threading.Thread(target=self._run, args=(on_seen,), name="watch", daemon=True)
         thread.start()
-        # A signal before this line leaves a daemon thread, which ends with the process.
+        # A signal before this line leaves a daemon thread.
         self._thread = thread
 
     def stop(self) -> None:

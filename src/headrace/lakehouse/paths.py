@@ -1,7 +1,6 @@
 """Convert local paths and `file:` URLs for Spark, Hadoop, Delta and Iceberg by one rule.
 
-A path is literal, whatever characters it has. A `file:` URL is percent-encoded. A user's text is a URL only if it
-begins with a scheme. This module needs neither Spark nor delta-rs.
+A path is literal. A `file:` URL is percent-encoded. A user's text is a URL only if it begins with a scheme.
 """
 
 import re
@@ -18,11 +17,7 @@ _GLOB: Final = re.compile(r"[\\*?\[\]{}]")
 
 
 def local_path(text: str) -> Path | None:
-    """Return the absolute path that a user means, or None for the URL of an object store.
-
-    Raises:
-        ValueError: The text is a `file:` URL of another machine.
-    """
+    """Return the absolute path that a user means, or None for an object store. Raise ValueError."""
     if _SCHEME.match(text) is None:
         return Path(text).absolute()
     if text[:5].lower() != "file:":
@@ -34,12 +29,12 @@ def local_path(text: str) -> Path | None:
 
 
 def file_url(path: Path) -> str:
-    """Return the URL of a path. Letters, digits and `-._~/` are not percent-encoded."""
+    """Return a path's URL, in which letters, digits and `-._~/` are not percent-encoded."""
     return path.absolute().as_uri()
 
 
 def is_plain(path: Path) -> bool:
-    """Return whether encoding or decoding the path any number of times changes nothing."""
+    """Return whether encoding and decoding the path changes nothing."""
     text = str(path.absolute())
     return quote(text) == text
 
@@ -47,14 +42,14 @@ def is_plain(path: Path) -> bool:
 def iceberg_location(path: Path) -> str:
     """Return a path as Iceberg's tables list it: neither encoded nor decoded.
 
-    pyiceberg ends the path of a URL at the first `#` or `?`; such a path is listed without a scheme.
+    pyiceberg ends a URL's path at the first `#` or `?`, so such a path has no scheme.
     """
     text = str(path.absolute())
     return text if _NOT_FOR_URLS.search(text) else f"file://{text}"
 
 
 def delta_problem(path: Path) -> str | None:
-    """Return why a Delta table cannot use a path, or None if it can."""
+    """Return why Delta cannot use a path, or None."""
     found = _NOT_FOR_DELTA.search(str(path.absolute()))
     if found is None:
         return None
@@ -62,7 +57,7 @@ def delta_problem(path: Path) -> str | None:
 
 
 def for_spark(uris: list[str]) -> list[str]:
-    """Return the files that delta-rs names (`DeltaTable.file_uris()`) as `spark.read.parquet` takes them.
+    """Return the files of `DeltaTable.file_uris()` as `spark.read.parquet` takes them.
 
     delta-rs percent-encodes local paths although they are no URLs. Spark decodes nothing and matches patterns. Hadoop
     rejects a path with a colon and one of `*?[]{}`, escaped or not.
@@ -71,5 +66,5 @@ def for_spark(uris: list[str]) -> list[str]:
 
 
 def decoded(uris: list[str]) -> list[str]:
-    """Return the files that delta-rs names (`DeltaTable.file_uris()`) as paths, and object store URLs as they are."""
+    """Return the files of `DeltaTable.file_uris()` as paths or object store URLs."""
     return [unquote(each) if each.startswith("/") else each for each in uris]

@@ -85,20 +85,10 @@ async def serve(
 ) -> int:
     """Run a server until SIGTERM, SIGINT or a stop request on `guest`.
 
-    Args:
-        options: data directory and addresses.
-        settings: broker settings.
-        oci: OCI settings.
-        on_ready: called once every API answers.
-        clock: time source; None: the system clock.
-        guest: stops a server in another program's process, whose signals and memory stay unchanged.
-        log_lines_lost: returns the number of lost log lines.
+    `on_ready` is called once every API answers. `guest` stops a server in another program's process, whose signals and
+    memory stay unchanged.
 
-    Returns:
-        0 after a clean stop, 1 when the storage was lost or taken over.
-
-    Raises:
-        StartError: the message says what to change.
+    Returns 0 after a clean stop, 1 when the storage was lost or taken over. Raises StartError.
     """
     stop = guest or Stop()
     settings = _effective(settings, options)
@@ -343,7 +333,7 @@ def _tracing(endpoint: str, stack: contextlib.AsyncExitStack) -> "Tracing | None
 
 def _advertise(broker: Broker, kafka: dict[str, tuple[str, int]], storage: str) -> None:
     broker.advertised.update(kafka)
-    # ACLs do not apply in Redis. With ACLs, advertise the storage only if it requires a password.
+    # ACLs do not apply in Redis: with them, advertise the storage only if it requires a password.
     if not broker.settings.authorizer_class_name or has_password(storage):
         broker.storage_url = without_password(storage)
 

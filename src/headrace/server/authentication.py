@@ -46,9 +46,9 @@ class Known(msgspec.Struct, frozen=True):
 async def opened_logins(
     clusters: VirtualClusters, settings: BrokerSettings, first: Path | None, stack: contextlib.AsyncExitStack
 ) -> Known:
-    """Load users and token keys.
+    """Load users and token keys. Raises StartError.
 
-    `first` is the file of the bootstrap user, created only while no user exists. Raises StartError.
+    `first` is the file of the bootstrap user, created only while no user exists.
     """
     users = await _opened_users(clusters, first, stack)
     tokens = await _opened_tokens(settings, clusters.clock, stack)
@@ -59,11 +59,11 @@ async def _opened_users(clusters: VirtualClusters, first: Path | None, stack: co
     users = Users(clusters.default.storage.documents, clusters.clock)
     stack.callback(users.close)
     await users.load()
-    # Only the default virtual cluster manages users: they are shared by the whole server.
+    # The whole server shares the users of the default virtual cluster.
     clusters.default.users = users
     if first is not None and not users.exist:
         name, password = _read(first)
-        # Store the rights first: after a crash in between, the next start would find a user and not create them.
+        # Rights first: after a crash in between, the next start would find a user and not create them.
         await clusters.default.storage.documents.save({(FIRST, name): b""})
         await clusters.access.load()
         await users.create(name, password)

@@ -1,6 +1,6 @@
 """`python -m headrace.server.child MODULE ...`: run a module that ends when its parent process ends.
 
-Without it, a killed command would leave its server, consumers and Spark running. Linux only.
+Otherwise a killed command would leave its server, consumers and Spark running. Linux only.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def end_with(parent: int) -> None:
-    """Send SIGTERM to this process when the parent thread ends; exit if it has ended already."""
+    """Send SIGTERM to this process when the parent thread ends, or exit if it has."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:
@@ -22,7 +22,7 @@ def end_with(parent: int) -> None:
 
 
 def main() -> None:
-    """Read the parent's process id and the module from the command line, and run the module."""
+    """Run a module; arguments are the parent's process id and the module."""
     parent, module = sys.argv[1:3]
     end_with(int(parent))
     sys.argv = [module, *sys.argv[3:]]

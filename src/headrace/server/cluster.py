@@ -62,9 +62,8 @@ class Brokers:
     async def follow(self, clusters: VirtualClusters, documents: Documents) -> None:
         """Apply changes of membership and metadata from now on.
 
-        Args:
-            clusters: loaded under the current membership.
-            documents: loads listeners' documents of the given kinds, or all.
+        `clusters` are loaded under the current membership. `documents` loads listeners' documents of the given kinds,
+        or all.
         """
         clusters.learn_leaders(await self.storage.leaders())
         self._clusters = clusters
@@ -115,7 +114,7 @@ class Brokers:
 
 
 def endpoints(advertised: Mapping[str, tuple[str, int]]) -> list[tuple[str, str, int]]:
-    """Return name, host and port of each Kafka listener, as advertised to clients."""
+    """Return name, host and port of advertised listeners."""
     return [(name, reached_host(name, host), port) for name, (host, port) in advertised.items()]
 
 
@@ -158,15 +157,8 @@ async def joined(
 ) -> AsyncIterator[Brokers]:
     """Join the cluster of the keyspace, and leave it at the end of the context.
 
-    Args:
-        storage: fenced by the broker epoch.
-        url: of the same Redis.
-        settings: `node.id` and session timeout.
-        clock: measures the session timeout.
-        advertised: host and port of each Kafka listener, in order.
-        http: URL of the HTTP listener for other brokers.
-        tls: for requests to HTTPS brokers.
-        lost: called with the reason when the membership ends.
+    `storage` is fenced by the broker epoch; `url` is of the same Redis. `clock` measures the session timeout. `http` is
+    for other brokers, and `tls` for requests to them. `lost` is called with the reason when the membership ends.
 
     Raises:
         StartError: a live server has the same `node.id`, or Redis does not answer.

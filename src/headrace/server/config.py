@@ -35,15 +35,15 @@ __all__ = [
 
 
 class StartError(Exception):
-    """The server cannot start. The message is one line with the cause and the remedy."""
+    """The message is one line with the cause and the remedy."""
 
 
 class SettingsError(StartError):
-    """The configuration is invalid. The message is one line with the setting, the value found and the remedy."""
+    """The message is one line with the setting, the value found and the remedy."""
 
 
 class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Data directory, addresses and process options of a server."""
+    """Data directory, addresses and process options."""
 
     data: Path
     """Directory of the embedded Valkey and of the lock against a second server."""
@@ -85,8 +85,7 @@ _EMBEDDED = {
 _SPECIAL = ("config", "set")
 _CLIENTS = ("bootstrap", "profile", "kafka_username", "kafka_password", "kafka_ca")
 _OTHER_VARIABLES = {PREFIX + name.upper() for name in (*_SPECIAL, *_CLIENTS)}
-# Kubernetes sets variables like HEADRACE_PORT or HEADRACE_KAFKA_SERVICE_HOST in every container next to a service of
-# that name.
+# Kubernetes sets variables like HEADRACE_PORT or HEADRACE_KAFKA_SERVICE_HOST next to a service of that name.
 _SERVICE_LINK = re.compile(
     r"HEADRACE(_[A-Z0-9_]+)?_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_[A-Z0-9_]+)?)"
 )
@@ -105,16 +104,10 @@ def load(
     config: str | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> tuple[ServerOptions, BrokerSettings, OciSettings]:
-    """Combine flags, environment and file.
+    """Combine flags, environment and file. Raises SettingsError.
 
-    Args:
-        flags: text by option name (`log-level`); None: not given.
-        sets: `KEY=VALUE` settings from `--set`.
-        config: TOML file from `--config`; None: `HEADRACE_CONFIG`, or no file.
-        environ: None: this process's.
-
-    Raises:
-        SettingsError: unknown name, invalid value or unreadable file.
+    `flags` are text by option name (`log-level`); None: not given. `sets` are `KEY=VALUE` from `--set`. `config` is the
+    file from `--config`; None: `HEADRACE_CONFIG`, or no file.
     """
     environ = os.environ if environ is None else environ
     given, file_settings = _given(flags or {}, config, environ)
@@ -133,7 +126,7 @@ def load(
 def option_source(
     name: str, flags: Mapping[str, str | None], config: str | None = None, environ: Mapping[str, str] | None = None
 ) -> str | None:
-    """Return the source of an option for messages, or None. See `load` for the arguments."""
+    """Return an option's source for messages, or None. Arguments as for `load`."""
     given, _ = _given(flags, config, os.environ if environ is None else environ)
     return given[name].where if name in given else None
 
@@ -183,7 +176,7 @@ def _shown(name: str, text: str, between: str) -> str:
 
 
 class Client(msgspec.Struct, frozen=True):
-    """Defaults of client commands from the environment and a profile. Flags override them."""
+    """Defaults of client commands, which flags override."""
 
     bootstrap: str
     """HOST:PORT of the Kafka listener; several are separated by commas."""
@@ -204,12 +197,7 @@ class Client(msgspec.Struct, frozen=True):
 def client(profile: str | None = None, environ: Mapping[str, str] | None = None) -> Client:
     """Return the defaults of client commands. A variable overrides the profile.
 
-    Args:
-        profile: from `--profile`; None: `HEADRACE_PROFILE`, or `default` if it exists.
-        environ: None: this process's.
-
-    Raises:
-        SettingsError: invalid profile or address.
+    `profile` is from `--profile`; None: `HEADRACE_PROFILE`, or `default` if it exists.
     """
     environ = os.environ if environ is None else environ
     name = profile or environ.get(PREFIX + "PROFILE") or None
@@ -223,7 +211,7 @@ def client(profile: str | None = None, environ: Mapping[str, str] | None = None)
     elif chosen.bootstrap:
         where = f"profile {name or profiles.DEFAULT}"
     else:
-        # Explain a common mistake: only servers read the variable.
+        # Only servers read the variable: a common mistake.
         where = f"unused: {PREFIX}KAFKA is for servers, clients read {PREFIX}BOOTSTRAP" * (PREFIX + "KAFKA" in environ)
     return Client(
         bootstrap=bootstrap or chosen.bootstrap or _BY_NAME["kafka"].default or "",
@@ -301,7 +289,7 @@ def _read_file(path: str | None) -> tuple[dict[str, Given], dict[str, Given]]:
 
 
 def _flatten(table: Mapping[str, object], path: str, prefix: str = "") -> Iterable[tuple[str, str]]:
-    """Flatten a TOML table: an unquoted `num.partitions = 3` is a table `num` with one key."""
+    """An unquoted `num.partitions = 3` is a table `num` with one key."""
     for key, value in table.items():
         name = prefix + key
         if isinstance(value, dict):
@@ -386,7 +374,7 @@ def _oci_settings(given: Mapping[str, Given]) -> OciSettings:
 
 
 def _checked(given: Mapping[str, Given], check: Callable[[str, str], str]) -> dict[str, str]:
-    """Return the texts. Raises SettingsError with the source of the first invalid one."""
+    """Raise SettingsError with the source of the first invalid text."""
     for name, value in given.items():
         try:
             check(name, value.text)

@@ -48,7 +48,7 @@ class Observed(msgspec.Struct, frozen=True):
 
 
 class Entries:
-    """Names of stream entries in the storage. Implements `headrace.console.server_data.Entries`."""
+    """Implements `headrace.console.server_data.Entries`."""
 
     def of_batch(self, leader_epoch: int, next_offset: int) -> str:
         """See `Entries`."""

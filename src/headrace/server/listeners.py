@@ -1,4 +1,4 @@
-"""Bind the server's listeners and check their security settings."""
+"""Bind the server's listeners and check their security."""
 
 import contextlib
 import errno
@@ -28,14 +28,7 @@ class AddressTaken(StartError):
 def bind_socket(address: Address, where: str, stack: contextlib.AsyncExitStack) -> socket.socket:
     """Bind a socket, before anything else is started: a busy port is the most common mistake.
 
-    Args:
-        address: address to bind.
-        where: option that changes it, such as `--kafka HOST:PORT`.
-        stack: closes the socket.
-
-    Raises:
-        AddressTaken: another process has the port.
-        StartError: the address cannot be bound.
+    `where` is the option that changes the address. `stack` closes the socket. Raises AddressTaken, StartError.
     """
     try:
         family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
@@ -86,7 +79,7 @@ class BoundListener(msgspec.Struct, frozen=True):
 
     @property
     def told(self) -> tuple[str, int]:
-        """Host and port that are advertised to clients."""
+        """Advertised host and port."""
         told = self.listener.advertised or Address(self.listener.address.host, self.socket.getsockname()[1])
         return told.host, told.port
 
@@ -102,7 +95,7 @@ class Listening(msgspec.Struct, frozen=True):
 
     @property
     def addresses(self) -> dict[str, str]:
-        """HOST:PORT of each Kafka listener by name, in the configured order."""
+        """HOST:PORT of listeners by name, in the configured order."""
         return {each.listener.name: address_of(each.socket) for each in self.kafka}
 
     @property
@@ -122,7 +115,7 @@ class Listening(msgspec.Struct, frozen=True):
         return PeerContext(None if self.tls is None else self.tls.contexts.files).current
 
     def http_url(self, options: ServerOptions) -> str:
-        """Return the URL of the HTTP listener for other brokers."""
+        """Return the HTTP listener's URL for other brokers."""
         host = options.http.host
         if is_everywhere(host):
             host = reached_host("http", host if options.advertise is None else options.advertise.host)
@@ -130,7 +123,7 @@ class Listening(msgspec.Struct, frozen=True):
 
 
 def reached_host(listener: str, host: str) -> str:
-    """Return the host for other machines: of a wildcard address, the machine's name, which is a guess."""
+    """Return the host for other machines: of a wildcard address, the machine's name, a guess."""
     if not is_everywhere(host):
         return host
     name = socket.gethostname()
@@ -211,7 +204,7 @@ class _Certificates:
         return next(iter(self._made.values()), None)
 
     def needed_by(self, listener: str, settings: BrokerSettings) -> Tls:
-        """Return the TLS of a listener. Raises StartError, and SettingsError if no certificate is configured."""
+        """Return a listener's TLS. Raises StartError, and SettingsError without a certificate."""
         if not settings.ssl_keystore_location:
             raise SettingsError(
                 f"{listener} needs a certificate: headrace tls create DIR makes one; "
@@ -279,7 +272,7 @@ class KafkaListeners(ClusterListener):
 
     @property
     def connections(self) -> dict[str, Callable[[], int]]:
-        """Return functions that count the connections, by listener."""
+        """Return functions that count connections, by listener."""
         return {each.name: lambda each=each: len(each.connections) for each in self.each}  # type: ignore[misc]
 
     def clients(self) -> dict[str, tuple[int, int]]:

@@ -84,7 +84,7 @@ def _redis_url(text: str) -> str:
 
 
 def may_be_secret(url: str) -> bool:
-    """Return whether a Redis URL, even a malformed one, may contain a password."""
+    """Return whether a Redis URL, even malformed, may contain a password."""
     return "@" in url or "password" in url
 
 

@@ -16,7 +16,7 @@ from headrace.storage.valkey.server import machine_memory
 
 
 class Stop:
-    """A request to end the server, with a reason."""
+    """A request to end the server."""
 
     def __init__(self) -> None:
         self._asked = asyncio.Event()
@@ -51,7 +51,7 @@ _EVERY_S = 0.1
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return uvloop's event loop factory if installed, else None for asyncio's."""
+    """Return uvloop's factory if installed, else None for asyncio's."""
     try:
         import uvloop  # noqa: PLC0415  # optional
     except ImportError:
@@ -97,7 +97,7 @@ def prepared(settings: BrokerSettings, *, guest: bool) -> CacheBudget:
             cache.limit = default_bytes(machine_memory())
         keep_memory(cache.limit)
         raise_descriptors()
-        # Keep imported objects out of `settle_memory`'s collection.
+        # Keeps imported objects out of `settle_memory`'s collection.
         gc.freeze()
     return cache
 
@@ -112,9 +112,7 @@ def keep_memory(cached: int) -> None:
     """Let glibc reuse large buffers instead of returning each to the kernel.
 
     By default each batch of a megabyte is mapped, faulted in and unmapped, which costs more than all other work on it.
-
-    Args:
-        cached: size of the cached tails in bytes, which later topics reuse after a deletion.
+    `cached` is the size of the cached tails in bytes, which later topics reuse after a deletion.
     """
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
@@ -127,8 +125,7 @@ def keep_memory(cached: int) -> None:
 def settle_memory(cached: int) -> None:
     """Exclude objects of the start from garbage collection, which would stall the server for milliseconds.
 
-    Args:
-        cached: as for `keep_memory`.
+    `cached` as for `keep_memory`.
     """
     keep_memory(cached)
     gc.collect()

@@ -24,7 +24,7 @@ DEFAULT = "default"
 
 
 class ProfileError(Exception):
-    """The file or the profile is invalid. The message is one line with the cause and the remedy."""
+    """The message is one line with the cause and the remedy."""
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -43,10 +43,9 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def choose(path: Path, name: str | None) -> Profile:
-    """Return the named profile, or `default`; an empty one if neither is named nor exists.
+    """Return the named profile, `default`, or an empty one.
 
-    Raises:
-        ProfileError: unreadable file, a password in a file that other users can read, or unknown profile.
+    Raises ProfileError, also for a password in a file that other users can read.
     """
     profiles = _read(path)
     if name is None:
@@ -58,7 +57,7 @@ def choose(path: Path, name: str | None) -> Profile:
 
 
 def names(path: Path) -> list[str]:
-    """Return the names of the profiles in the file. Raises ProfileError."""
+    """Return the names of profiles. Raises ProfileError."""
     return sorted(_read(path))
 
 

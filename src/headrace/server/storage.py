@@ -1,4 +1,4 @@
-"""Open the storage of a server: an external Redis or Redis Cluster, or the Valkey of the data directory."""
+"""Open a server's storage: an external Redis or Redis Cluster, or the embedded Valkey."""
 
 import asyncio
 import contextlib
@@ -82,7 +82,7 @@ async def opened_storage(
     except StoreError as error:
         text = str(error)
         if options.redis is not None:
-            # Errors of the storage contain its URL, with the password.
+            # Errors contain the URL, with the password.
             text = text.replace(options.redis, without_password(options.redis))
         raise StartError(text) from None
     except StorageUnavailable as error:
@@ -128,7 +128,7 @@ async def over_valkey(
     """
     admin = asynchronous(url)
     stack.push_async_callback(admin.aclose)
-    # The lock of the data directory excludes other servers; the epoch fences their writes still in flight.
+    # The lock of the data directory excludes other servers; the epoch fences their writes in flight.
     try:
         epoch = await begin_epoch(admin, Keyspace().epoch)
     except ERRORS as error:

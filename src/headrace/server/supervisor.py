@@ -43,7 +43,7 @@ _log = structlog.get_logger("headrace.server")
 
 
 class Task(msgspec.Struct, frozen=True):
-    """Configuration of a broker process, a line of JSON on its standard input."""
+    """A broker process's configuration, a line of JSON on its standard input."""
 
     options: ServerOptions
     settings: dict[str, str]
@@ -52,7 +52,7 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class StatusReport(msgspec.Struct, frozen=True):
-    """Response of a broker process, a line of JSON: its addresses, or the error."""
+    """A broker process's response, a line of JSON: its addresses, or the error."""
 
     ready: Ready | None = None
     error: str = ""
@@ -61,7 +61,7 @@ class StatusReport(msgspec.Struct, frozen=True):
 
 
 def encode(message: Task | StatusReport) -> bytes:
-    """Return a message as a line of JSON."""
+    """Return a line of JSON."""
     return msgspec.json.encode(message, enc_hook=os.fspath) + b"\n"
 
 
@@ -83,7 +83,7 @@ class _Broker:
         self._watching: asyncio.Task[None] | None = None
 
     async def start(self) -> Ready:
-        """Start the process and wait until it is ready. Raises StartError."""
+        """Wait until the process is ready. Raises StartError."""
         process = self._process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "headrace.cli.commands.broker",
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True,
@@ -91,7 +91,7 @@ class _Broker:
         assert process.stdin is not None
         assert process.stdout is not None
         with contextlib.suppress(ConnectionError):
-            # Keep the pipe open: its end stops the broker when this process dies.
+            # Kept open: its end stops the broker when this process dies.
             process.stdin.write(encode(self._task))
             await process.stdin.drain()
         line = await process.stdout.readline()
@@ -104,7 +104,7 @@ class _Broker:
         return told.ready
 
     def keep(self, ready: Ready) -> None:
-        """From now on, restart the broker on the same ports when it ends."""
+        """Restart the broker on the same ports when it ends."""
         self._task = msgspec.structs.replace(self._task, options=_at(self._task.options, ready))
         self._watching = asyncio.create_task(self._keep(), name=f"broker {self.node_id}")
 
@@ -140,7 +140,7 @@ class _Broker:
         try:
             async with asyncio.timeout(_STOP_S):
                 status = await process.wait()
-            # A broker that was not ready needs no orderly shutdown.
+            # It was not ready, and needs no orderly shutdown.
             return 0 if self._watching is None else status
         except TimeoutError:
             _log.error("a broker does not end, and is killed", node=self.node_id)
@@ -204,7 +204,7 @@ async def _valkey(
 
 
 def tasks(url: str, options: ServerOptions, settings: BrokerSettings, oci: OciSettings) -> list[Task]:
-    """Return the configuration of each broker: they differ in `node.id` and consecutive ports."""
+    """Return each broker's configuration: they differ in `node.id` and consecutive ports."""
     count = options.brokers
     own = {name: text for name, text in settings.given.items() if name != "broker.id"}
     # The embedded Valkey holds no other application's data.

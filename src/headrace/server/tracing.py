@@ -1,7 +1,7 @@
 """Traces through the server, by OpenTelemetry. Needs `headrace[otel]`; imported only if configured.
 
 The server continues traces of clients and begins none. Records carry them in the header `traceparent`, HTTP requests as
-W3C Trace Context. Thus a trace leads from the producer to the consumer, through every API.
+W3C Trace Context.
 """
 
 import time
@@ -27,7 +27,7 @@ _current: ContextVar[Span | None] = ContextVar("headrace trace", default=None)
 
 
 class Tracing(ClusterListener):
-    """Export spans for requests and batches that belong to a trace."""
+    """Exports spans for requests and batches that belong to a trace."""
 
     def __init__(self, exporter: TraceExporter) -> None:
         self._exporter = exporter
@@ -35,7 +35,7 @@ class Tracing(ClusterListener):
     # HTTP requests
 
     def http(self, app: ASGIApp) -> ASGIApp:
-        """Wrap an application: each request with a trace context gets a span."""
+        """Give each request with a trace context a span."""
 
         async def traced(scope: Scope, receive: Receive, send: Send) -> None:
             found = [value.decode("latin-1") for name, value in scope["headers"] if name == b"traceparent"]
@@ -49,7 +49,7 @@ class Tracing(ClusterListener):
                     _set_status(span, message["status"])
                 await send(message)
 
-            # Each request has its own task, and thus its own context.
+            # Each request has its own task, and thus context.
             _current.set(span if span.is_recording() else None)
             with use_span(span, end_on_exit=True):
                 await app(scope, receive, told)
@@ -59,7 +59,7 @@ class Tracing(ClusterListener):
 
     @staticmethod
     def traceparent_now() -> str | None:
-        """Return the trace context of the current request for the header of a record, or None."""
+        """Return the current request's trace context for the header of a record, or None."""
         span = _current.get()
         if span is None:
             return None
@@ -69,7 +69,7 @@ class Tracing(ClusterListener):
     # Batches: `headrace.broker.topics.live.BatchTracer`
 
     def topic_added(self, broker: Broker, live: LiveTopic) -> None:
-        """Trace the batches of this topic from now on."""
+        """Trace the topic's batches from now on."""
         live.tracer = self
 
     def appending(

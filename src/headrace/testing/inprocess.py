@@ -119,7 +119,7 @@ class InProcessServer:
             raise ServerFailed("the server is running already")
         log_to_logging()
         if self._data is None:
-            # Not in pytest's tmp_path, whose length exceeds the limit for the Valkey's socket.
+            # pytest's tmp_path is too long for the Valkey's socket.
             self._temporary = tempfile.TemporaryDirectory(prefix="headrace-")
             self._data = Path(self._temporary.name) / "data"
         started: Future[Ready] = Future()
@@ -133,7 +133,7 @@ class InProcessServer:
             self._thread.join(_STOP_S)
             self._thread = None
             if self._ready is None:
-                # The caller does not close a server that did not start.
+                # The caller does not close it then.
                 self.close()
             raise
         if self._temporary is not None and self._redis is None:
@@ -210,7 +210,7 @@ class InProcessServer:
 
 
 def log_to_logging() -> None:
-    """Send the server's log to `logging`, for pytest, unless this process has configured structlog."""
+    """Send the server's log to `logging`, unless this process has configured structlog."""
     if structlog.is_configured():
         return
     structlog.configure(

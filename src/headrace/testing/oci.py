@@ -1,4 +1,4 @@
-"""Clients of Oracle's `oci` package for tests, with a temporary key and without retries."""
+"""Clients of Oracle's `oci` package, with a temporary key and without retries."""
 
 import uuid
 from base64 import b64decode, b64encode
@@ -14,7 +14,7 @@ from headrace.oci.api_keys import fingerprint
 
 @cache
 def throw_away_config() -> dict[str, Any]:
-    """Return the configuration of `oci` clients, with a key made once per process."""
+    """Return the configuration of clients, with one key per process."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     return {
         "tenancy": "ocid1.tenancy.oc1..headrace",
@@ -27,7 +27,7 @@ def throw_away_config() -> dict[str, Any]:
 
 @cache
 def _signer() -> oci.signer.Signer:
-    """Return a signer shared by all clients: loading a private key takes 50 ms."""
+    """Return a shared signer: loading a private key takes 50 ms."""
     return oci.signer.Signer.from_config(throw_away_config() | {"key_file": None})
 
 
@@ -45,13 +45,13 @@ class OciClients:
         return self.admin_client()
 
     def admin_client(self, **options: Any) -> oci.streaming.StreamAdminClient:
-        """Return a StreamAdminClient with its `options`. Retries need a `retry_strategy`."""
+        """Return a StreamAdminClient. Retries need a `retry_strategy`."""
         return oci.streaming.StreamAdminClient(
             self.config, service_endpoint=self.endpoint, **self._with_defaults(options)
         )
 
     def stream_client(self, endpoint: str | None = None, **options: Any) -> oci.streaming.StreamClient:
-        """Return a StreamClient for a `messages_endpoint`; None: the server's. Options as for `admin_client`."""
+        """Return a StreamClient for a `messages_endpoint`; None: the server's."""
         return oci.streaming.StreamClient(self.config, endpoint or self.endpoint, **self._with_defaults(options))
 
     def _with_defaults(self, options: dict[str, Any]) -> dict[str, Any]:
@@ -59,14 +59,14 @@ class OciClients:
         return {"retry_strategy": oci.retry.NoneRetryStrategy()} | signer | options
 
     def create_stream(self, name: str, partitions: int = 1, **details: Any) -> oci.streaming.models.Stream:
-        """Create a stream in this compartment; `details` as in CreateStreamDetails."""
+        """Create a stream; `details` as in CreateStreamDetails."""
         if "stream_pool_id" not in details:
             details.setdefault("compartment_id", self.compartment_id)
         asked = oci.streaming.models.CreateStreamDetails(name=name, partitions=partitions, **details)
         return self.admin.create_stream(asked).data
 
     def sweep(self) -> None:
-        """Remove the compartment's stream pools, their streams, and connect harnesses."""
+        """Remove the compartment's stream pools, streams, and connect harnesses."""
         admin = self.admin
         for pool in _all(admin.list_stream_pools, self.compartment_id):
             try:
@@ -79,7 +79,7 @@ class OciClients:
 
 
 class GroupReader:
-    """One instance of a consumer group, which always uses its newest cursor."""
+    """One instance of a group, which uses its newest cursor."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class GroupReader:
         return list(answer.data)
 
     def values(self, limit: int | None = None) -> list[str]:
-        """Return the values of the next messages as text."""
+        """Return the next messages' values as text."""
         return [text_of(message.value) for message in self.get(limit)]
 
     def partitions(self, limit: int | None = None) -> set[int]:
@@ -125,11 +125,7 @@ class GroupReader:
 def put(
     client: oci.streaming.StreamClient, stream_id: str, *values: str, key: str | None = None
 ) -> list[oci.streaming.models.PutMessagesResultEntry]:
-    """Put text messages with one key, or without; returns the result of each.
-
-    Raises:
-        AssertionError: the server rejected a message.
-    """
+    """Put text messages with one key, or without. Raises AssertionError for a rejected one."""
     entry = oci.streaming.models.PutMessagesDetailsEntry
     key64 = None if key is None else base64_of(key)
     messages = [entry(key=key64, value=base64_of(value)) for value in values]

@@ -36,8 +36,8 @@ def headrace_server(headrace_settings: dict[str, Any]) -> "Iterator[InProcessSer
 def headrace_clock(headrace_server: "InProcessServer") -> "Iterator[MovableClock]":
     """The server's clock: `headrace_clock.advance(seconds=31)` lets time pass, `step(hours=-1)` sets it.
 
-    After a test that moved the clock, the server is restarted with the system's time, on the same addresses. Otherwise
-    records of the next test, with timestamps of Kafka clients, would look old.
+    After a test that moved it, the server is restarted with the system's time, on the same addresses. Otherwise records
+    of the next test would look old.
     """
     clock = headrace_server.clock
     yield clock

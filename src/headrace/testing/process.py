@@ -61,7 +61,7 @@ class Addresses(msgspec.Struct, frozen=True):
 
 
 class Process(Protocol):
-    """The part of `subprocess.Popen` that a server needs."""
+    """Methods of `subprocess.Popen` that a server needs."""
 
     pid: int
     stdout: IO[bytes] | None
@@ -83,7 +83,7 @@ class Launch(Protocol):
     """Starts a process."""
 
     def __call__(self, command: Sequence[str], log: IO[bytes], environment: Mapping[str, str]) -> Process:
-        """Start a process: no input, stdout in a pipe, stderr in the log."""
+        """Start without input, with stdout in a pipe, and stderr in the log."""
 
 
 def started(command: Sequence[str], log: IO[bytes], environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
@@ -165,8 +165,8 @@ class Server:
     def logged(self, text: str, start: int = 0) -> str:
         """Wait until `text` appears in the log after the first `start` characters, and return the log from there.
 
-        The server writes its log asynchronously, and repeated lines are combined and logged within ten seconds. Raises
-        ServerFailed if the text does not appear.
+        The server logs asynchronously, and repeated lines up to ten seconds later. Raises ServerFailed if the text does
+        not appear.
         """
         deadline = time.monotonic() + _LOGGED_S
         while text not in (log := self.log()[start:]):
@@ -197,7 +197,7 @@ class Server:
         """The command line of the next start."""
         kafka, http = (f"127.0.0.1:{port}" for port in self._ports or (0, 0))
         if self._addresses is not None:
-            # Pass the first broker's ports; the others use the next ones.
+            # The other brokers use the next ports.
             kafka, http = (each.partition(",")[0] for each in (self._addresses.kafka, self._addresses.http))
             http = http.removeprefix("http://")
         place = ["--http", http, "--data", str(self.data)]
@@ -354,17 +354,13 @@ def server(
         given += ["--redis", redis]
     with contextlib.ExitStack() as stack:
         if data is None:
-            # Not in pytest's tmp_path, whose length exceeds the limit for the Valkey's socket.
+            # pytest's tmp_path is too long for the Valkey's socket.
             data = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-"))) / "data"
         yield stack.enter_context(Server(data, given, environment))
 
 
 def texts_of(settings: Mapping[str, object]) -> list[str]:
-    """Return settings as `KEY=VALUE`, from field names; settings of one listener keep their name.
-
-    Raises:
-        TypeError: unknown setting.
-    """
+    """Return settings as `KEY=VALUE`, from field names or those of one listener. Raises TypeError."""
     names = {key.field: key.name for key in (*BROKER_KEYS, *OCI_KEYS)}
     texts = []
     for field, value in settings.items():

@@ -1,4 +1,4 @@
-"""`python -m headrace.cli.archive.child`: archive by the first line of input, until the input ends."""
+"""`python -m headrace.cli.archive.child`: archive by the first line of input, until its end."""
 
 import os
 import signal
@@ -36,16 +36,16 @@ _PERMANENT = (
 
 
 class Teller:
-    """Sends messages from several threads, without other output in between."""
+    """Sends messages whole, from several threads."""
 
     def __init__(self) -> None:
-        # Other output, such as the JVM's, goes to standard error from now on.
+        # Other output, such as the JVM's, goes to standard error.
         self._to: BinaryIO = os.fdopen(os.dup(1), "wb", buffering=0)
         os.dup2(2, 1)
         self._lock = threading.Lock()
 
     def __call__(self, message: Told) -> None:
-        """Send a message. Ignore errors, because the supervisor may have ended."""
+        """Send a message, ignoring the supervisor's end."""
         try:
             with self._lock:
                 self._to.write(line(message))
@@ -59,7 +59,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     tell = Teller()
-    # Unbuffered: a thread that waits for the end must not hold a lock that Python needs at exit.
+    # Unbuffered: a waiting thread must not hold a lock that Python needs at exit.
     asked = wanted(os.fdopen(0, "rb", buffering=0, closefd=False).readline())
     settings = ArchiveSettings(**asked.settings)  # type: ignore[arg-type]
     try:
@@ -81,7 +81,7 @@ def main() -> None:
         missing = isinstance(error, UnknownTopic)
         tell(Failed(str(error), passing=isinstance(error, SparkGone), missing=missing))
         sys.exit(1)
-    except Exception as error:  # a bug, which another process would also meet, or Spark's bridge
+    except Exception as error:  # a bug, or Spark's bridge
         passing = not isinstance(error, _PERMANENT)
         tell(Failed(f"{type(error).__name__}: {' '.join(str(error).split())[:500]}", passing=passing))
         raise
@@ -97,7 +97,7 @@ def _stand(archive: Archive, tell: Teller) -> None:
     try:
         tell(Stand(archive.standing()))
     except SparkError:
-        return  # the archiving thread reports that the storage is away
+        return
 
 
 if __name__ == "__main__":

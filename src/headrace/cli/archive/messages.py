@@ -1,4 +1,4 @@
-"""Messages between `headrace archive` and its Spark process: one line of JSON each."""
+"""Messages between `headrace archive` and its Spark process, as lines of JSON."""
 
 import msgspec
 
@@ -19,7 +19,7 @@ class Batch(msgspec.Struct, frozen=True, tag=True):
 
 
 class Stand(msgspec.Struct, frozen=True, tag=True):
-    """Current progress of the tables and the logs, by topic."""
+    """Current progress of tables and logs, by topic."""
 
     topics: dict[str, Standing]
 
@@ -48,7 +48,7 @@ Told = SparkReady | Batch | Stand | Note | Ended | Failed
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """The task of the process, its first line of input. At the end of input it drains and stops."""
+    """The first line of the process's input, at whose end it drains and stops."""
 
     settings: dict[str, object]
     """Fields of `headrace.spark.archive.ArchiveSettings`, by name."""
@@ -66,10 +66,10 @@ def line(message: Told | Wanted) -> bytes:
 
 
 def told(text: bytes) -> Told:
-    """Decode a message of `line`. Raise msgspec.MsgspecError."""
+    """Decode a message. Raise msgspec.MsgspecError."""
     return _told.decode(text)
 
 
 def wanted(text: bytes) -> Wanted:
-    """Decode the task of `line`. Raise msgspec.MsgspecError."""
+    """Decode the task. Raise msgspec.MsgspecError."""
     return _wanted.decode(text)

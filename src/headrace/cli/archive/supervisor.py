@@ -1,8 +1,4 @@
-"""Keep one Spark process alive and show its reports.
-
-The supervisor replaces a killed process and requests its end. Reports are counted, shown on standard error, and
-published to the web console.
-"""
+"""Keep one Spark process alive, and show its reports on standard error and in the web console."""
 
 import contextlib
 import os
@@ -41,7 +37,7 @@ _TRIES: Final = 10
 
 
 class ArchiveFailed(Exception):
-    """The archive has ended and a new process would end the same way. The message is one line."""
+    """The archive has ended, and a new process would end the same way. The message is one line."""
 
     def __init__(self, text: str, *, missing: bool = False) -> None:
         super().__init__(text)
@@ -80,9 +76,9 @@ class Supervisor:
             self._asked.wait(pause)
 
     def stop(self) -> None:
-        """Request the end after the current batch; a second call ends it at once.
+        """Request the end after the current batch; a second call, or one while Spark starts, ends it at once.
 
-        May be called from any thread or signal. While Spark starts, the first call also ends it at once.
+        May be called from any thread or signal.
         """
         child = self._child
         if self._asked.is_set() or not self._ready:
@@ -104,9 +100,9 @@ class Supervisor:
         ended: Told | None = None
         command = [sys.executable, "-m", _CHILD]
         with (
-            # A killed process leaves its files here.
+            # For files that a killed process leaves.
             tempfile.TemporaryDirectory(prefix="headrace-", ignore_cleanup_errors=True) as folder,
-            # Its own session: Ctrl-C reaches only this process, and the whole session can be killed.
+            # Its own session: Ctrl-C reaches only this process, and the session can be killed.
             subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
@@ -139,7 +135,7 @@ class Supervisor:
                 self._child = None
                 with contextlib.suppress(OSError, ValueError):
                     child.stdin.close()
-                # Remaining processes, such as its JVM, would only interfere.
+                # Remaining processes, such as its JVM, would interfere.
                 _kill(child)
         return ended
 
@@ -173,14 +169,14 @@ def _ending(status: int) -> str:
 
 
 def _kill(child: "subprocess.Popen[bytes]") -> None:
-    """Kill all of the process's children at once, before the rest of Spark logs their loss."""
+    """Kill all children at once, before the rest of Spark logs their loss."""
     for end, number in [(os.kill, worker) for worker in _workers(child.pid)] + [(os.killpg, child.pid)]:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             end(number, signal.SIGKILL)
 
 
 def _workers(leader: int) -> list[int]:
-    """Return Spark's Python workers, in the session but in other process groups. Needs /proc."""
+    """Return Spark's workers, in other process groups of the session. Needs /proc."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         number = int(entry.name)
@@ -211,7 +207,7 @@ class Show(AbstractContextManager["Show"]):
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
-            # At once: the first line names the reason for the wait.
+            # The first line names the reason for the wait.
             self._live.start(refresh=True)
         else:
             self._say("starting Spark")
@@ -284,7 +280,7 @@ def _batch(batch: Progress, figures: Figures) -> str:
 
 
 class Watch:
-    """Receives the messages of one archive from successive processes."""
+    """Receives the messages of an archive's successive processes."""
 
     def __init__(self, wanted: Wanted, figures: Figures, show: Show) -> None:
         told = {name: wanted.settings[name] for name in ("redis", "table", "group", "trigger_s")}
@@ -297,7 +293,7 @@ class Watch:
         """Handle a message."""
         if isinstance(message, Batch):
             self._figures.took(message.progress)
-            # Not before: an archive that has begun has found its storage and its topics.
+            # Not before: only now the archive has found its storage and topics.
             self._teller = self._teller or Teller(self._of, self._figures)
             self._teller.news()
         elif isinstance(message, Stand):

@@ -1,5 +1,4 @@
-"""The commands of `headrace`, one file each.
+"""The commands of `headrace`, each in a file that is imported when it runs.
 
-A command is imported when it runs. Client commands may not import `server.app`, `kafka`, `console` or log storage
-(`pyproject.toml` lists them).
+Client commands may not import `server.app`, `kafka`, `console` or log storage (`pyproject.toml` lists them).
 """

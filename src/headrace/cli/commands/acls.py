@@ -218,7 +218,7 @@ def _found(
 
 
 def _check_enabled(client: Client) -> None:
-    """Raise CommandFailed if ACLs are disabled, for which the client library returns no ACLs."""
+    """Raise CommandFailed if ACLs are disabled: the client library returns none."""
     broker = ConfigResource(ConfigResource.Type.BROKER, str(next(iter(client.metadata.brokers))))
     [future] = client.admin.describe_configs([broker]).values()
     entries = client.result(future, "look whether access rules hold")
@@ -245,7 +245,7 @@ def _show(found: Iterable[AclBinding], as_json: bool, verb: str = "") -> None:
 
 
 def _told(acl: Any) -> dict[str, Any]:
-    # The library's types allow texts for these, which it never returns.
+    # The library's types allow texts, which it never returns.
     return {
         "permission": acl.permission_type.name.lower(),
         "principal": acl.principal,

@@ -274,11 +274,9 @@ def metrics_page(figures: Figures) -> bytes:
 
 
 def serve_metrics(figures: Figures, address: str) -> str:
-    """Serve metrics at a loopback address until the process ends, and return the address with its port.
+    """Serve metrics until the process ends. Return the address with its port.
 
-    Raises:
-        ValueError: The address is not loopback.
-        OSError: The address is in use.
+    Raises ValueError for an address that is not loopback, OSError for one in use.
     """
     host, _, port = address.rpartition(":")
     plain = "127.0.0.1" if host == "localhost" else host.strip("[]")
@@ -289,7 +287,7 @@ def serve_metrics(figures: Figures, address: str) -> str:
         timeout = _PATIENCE_S
 
         def do_GET(self) -> None:
-            # A web page in a local browser could send requests under its own host name (DNS rebinding).
+            # A page in a local browser could send requests under its own host name (DNS rebinding).
             asked = self.headers.get("host", "").rpartition(":")[0].strip("[]")
             found = self.path == "/metrics" and asked in {plain, "localhost"}
             body = metrics_page(figures) if found else b"This archive answers GET /metrics.\n"

@@ -1,4 +1,4 @@
-"""Run one of several brokers over one embedded Valkey, started and configured by `server.supervisor`."""
+"""Run one of several brokers over one embedded Valkey, for `server.supervisor`."""
 
 import asyncio
 import os
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def _line() -> bytes:
-    """Read the first line of standard input, without `sys.stdin`: a thread would hold its lock to the end."""
+    """Avoid `sys.stdin`: a thread would hold its lock to the end."""
     received = b""
     while not received.endswith(b"\n"):
         chunk = os.read(_STDIN, 65_536)

@@ -1,4 +1,4 @@
-"""`headrace demo`: a year of flights through a consumer group into a lakehouse table, checked to the record."""
+"""`headrace demo`: run a year of flights through a server."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`headrace doctor`: check whether a server can start and work here, and suggest fixes."""
+"""`headrace doctor`: check whether a server can start and work here."""
 
 import click
 import msgspec

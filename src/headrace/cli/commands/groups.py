@@ -1,4 +1,4 @@
-"""`headrace groups`: list, describe and delete consumer groups, and show their lag."""
+"""`headrace groups`: manage consumer groups, and show their lag."""
 
 import contextlib
 import time

@@ -1,4 +1,4 @@
-"""`headrace oci-config`: create a profile with a temporary key for Oracle's command line and SDKs."""
+"""`headrace oci-config`: create a profile with a temporary key for Oracle's tools."""
 
 import json
 import re

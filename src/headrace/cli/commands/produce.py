@@ -1,4 +1,4 @@
-"""`headrace records produce`: send lines or files as records, and report a lost server at once."""
+"""`headrace records produce`: send lines or files as records."""
 
 import shlex
 import sys
@@ -70,7 +70,7 @@ class Sending:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Poll the server while nothing is sent, such as while the user types."""
+        """Poll the server while nothing is sent."""
         stop = threading.Event()
 
         def poll() -> None:
@@ -87,7 +87,7 @@ class Sending:
             thread.join()
 
     def send(self, record: record_lines.Record) -> None:
-        """Queue a record, waiting for room. Raise KafkaException if it is rejected."""
+        """Queue a record, waiting for room. Raise KafkaException for a rejected one."""
         while True:
             try:
                 self._producer.produce(
@@ -286,7 +286,7 @@ def _send_all(client: Client, topic: str, sending: Sending, given: Input) -> Non
 
 
 def _told(sending: Sending) -> str:
-    """Return how many records precede the unreadable one, so that the user can continue after them."""
+    """Return how many records precede the unreadable one."""
     tried = sending.delivered + sending.failed
     if sending.first is None:
         return f"{_many(tried)} before it {_were(tried)} sent" if tried else "nothing was sent"
@@ -304,7 +304,7 @@ def _many(records: int) -> str:
 
 
 def _create(client: Client, topic: str) -> None:
-    """Let the server auto-create the topic and report it. Raise CommandFailed if it does not."""
+    """Let the server auto-create the topic and report it. Raise CommandFailed."""
     there = client.metadata.topics
     deadline = time.monotonic() + _CREATION_S
     while True:

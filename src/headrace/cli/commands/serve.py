@@ -1,4 +1,4 @@
-"""`headrace serve`: read the options, start the server, and print when it is ready."""
+"""`headrace serve`: start the server, and print when it is ready."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ _log = structlog.get_logger("headrace.cli.commands")
 
 
 def server_options(function: F) -> F:
-    """Add `--config`, `--set` and every server option to a command. The latter are text or None."""
+    """Add `--config`, `--set` and every server option, as text or None."""
     for option in reversed(OPTIONS):
         default = f", default {option.default}" if option.default is not None else ""
         click.option(
@@ -67,7 +67,7 @@ def serve(config: str | None, sets: tuple[str, ...], **flags: str | None) -> int
     except SettingsError as error:
         raise CommandFailed(str(error), Status.USAGE) from None
     log = log_output.configure(options.log_level, options.log_format)
-    # All files of the server and its Valkey are private, whatever the caller's umask.
+    # Files of the server and its Valkey are private, whatever the caller's umask.
     os.umask(0o077)
     if has_password(flags["redis"] or ""):
         _log.warning(
@@ -82,7 +82,6 @@ def serve(config: str | None, sets: tuple[str, ...], **flags: str | None) -> int
         mistake = isinstance(error, SettingsError)
         raise CommandFailed(str(error), Status.USAGE if mistake else Status.FAILED) from None
     finally:
-        # The log precedes the command's final message.
         log.end()
 
 
@@ -105,7 +104,7 @@ def run(options: ServerOptions, broker: BrokerSettings, oci: OciSettings, log: S
             more = "".join(f" listener.{name}={address}" for name, address in ready.listeners.items())
             click.echo(f"ready kafka={ready.kafka} http={ready.http} storage={without_password(ready.storage)}{more}")
         except OSError as error:
-            # No process reads the output any more, but the server continues to serve clients.
+            # The output is closed, but the server continues to serve clients.
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  # stays open to the end of the process
             _log.warning("the ready line cannot be written", reason=error.strerror)
 

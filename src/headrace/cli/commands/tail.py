@@ -163,7 +163,7 @@ class _View:
     def show(self, consumer: Consumer) -> None:
         shown = 0
         while (self.left is None or self.left) and (self._most is None or shown < self._most):
-            # Short timeouts: Ctrl-C is only noticed between two calls.
+            # Ctrl-C is only noticed between two calls.
             messages = [message for message in consumer.consume(_AT_ONCE, 0.2) if not _is_about_a_group(message)]
             self._wait_no_longer_than_told(bool(messages))
             self._look_for_topic(consumer, bool(messages))
@@ -184,7 +184,7 @@ class _View:
             # A consumer's metadata request creates no topic, unlike a producer's.
             found = consumer.list_topics(self._topic, timeout=_QUIET_S).topics[self._topic].error
         except KafkaException:
-            return  # the server is away, which is reported elsewhere
+            return
         if found is not None and found.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise KafkaException(found)
 
@@ -235,7 +235,7 @@ def _record(message: Message) -> record_lines.Record:
 
 
 # For an invalid UTF-8 name, the client library sets an exception but returns a result. An optimized plain call ignores
-# it, and the next operation fails; this form always checks.
+# it, and the next operation fails.
 _read_headers = methodcaller("headers")
 
 
@@ -260,7 +260,7 @@ _NUMBER = re.compile(r"(?P<sign>[+-]?)(?P<count>[0-9]{1,19})")
 
 
 class Range:
-    """Log start and end offsets of a topic's selected partitions, and the start of the read."""
+    """Offsets of a topic's selected partitions, and the start of the read."""
 
     def __init__(self, client: Client, topic: str, only: tuple[int, ...]) -> None:
         there = client.partitions(topic)
@@ -272,7 +272,7 @@ class Range:
         self.starts = self._look(OffsetSpec.earliest)
         self.ends = self._look(OffsetSpec.latest)
         if not len(self.starts) == len(self.ends) == len(self._places):
-            # It was deleted a moment ago.
+            # It was just deleted.
             raise client.no_topic(topic, client.metadata.topics.keys() - {topic})
 
     def _look(self, spec: Callable[[], OffsetSpec]) -> dict[int, int]:
@@ -280,14 +280,10 @@ class Range:
         return {number: offset for (_, number), offset in found.items()}
 
     def at(self, offset: str | None, since: str | None) -> dict[int, int]:
-        """Return partition -> starting offset for `--offset` and `--since`, within the log.
+        """Return partition -> starting offset within the log. Raise CommandFailed.
 
-        Args:
-            offset: `earliest`, `latest`, an offset, `-N` for N before the end, `+N` for N after the start.
-            since: A readable time; the first record at or after it.
-
-        Raises:
-            CommandFailed: The form is unknown.
+        `offset` is `earliest`, `latest`, an offset, `-N` for N before the end, or `+N` for N after the start. `since`
+        is a readable time, for the first record at or after it.
         """
         if since is not None:
             return self._since(since)

@@ -37,8 +37,8 @@ def tls() -> None:
 def create(directory: Path, hosts: tuple[str, ...], client: str, as_json: bool) -> None:
     """Create a certificate authority, and certificates for a server and a client.
 
-    Writes to DIR, with access for its owner only: ca.pem, which the other side must trust; ca-key.pem, which can sign
-    more certificates and must be kept safe; server.pem and client.pem, each with a private key and its certificate. The
+    Writes to DIR, with access for its owner only. The other side must trust ca.pem. ca-key.pem can sign more
+    certificates and must be kept safe. server.pem and client.pem each hold a private key and its certificate. The
     server's certificate is valid for localhost, 127.0.0.1, ::1 and every --host. All are valid for 397 days.
     """
     try:

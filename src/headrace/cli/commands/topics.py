@@ -1,4 +1,4 @@
-"""`headrace topics`: create, list, describe, change and delete topics through the Kafka listener."""
+"""`headrace topics`: create, list, describe, change and delete topics."""
 
 import base64
 import json
@@ -121,7 +121,7 @@ def list_(internal: bool, kafka: KafkaServer, as_json: bool) -> None:
 
 
 def _records(native: dict[str, Any]) -> int | None:
-    """Return a native topic's records, or None if it has too many partitions: its offsets are sparse."""
+    """Return a native topic's records, or None with too many partitions: its offsets are sparse."""
     counts = native["records"]
     return sum(count or 0 for count in counts) if counts else None
 
@@ -143,7 +143,7 @@ def describe(name: str, kafka: KafkaServer, as_json: bool) -> None:
     # Also unknown while min.insync.replicas waits for replicas. A broker that did not return a log start offset is not
     # waited for again.
     ends = client.offsets(starts, OffsetSpec.latest, some=True)
-    leaders = client.partitions(name)  # leaders that answered; some may have changed since
+    leaders = client.partitions(name)  # some may have changed since
     config = _config(client, name)
     streams = _streams(config.pop(STREAMS).value or "") if STREAMS in config else []
     config.pop(NATIVE, None)

@@ -119,7 +119,7 @@ def _altered(client: Client, changes: list[Any]) -> dict[str, "Future[Any]"]:
 def _described(kafka: KafkaServer) -> dict[str, list[str]]:
     """Return users and their mechanisms. Raise CommandFailed.
 
-    librdkafka (2.16) is not used: if the whole request is refused, it frees foreign memory and the process crashes.
+    librdkafka (2.16) frees foreign memory if the whole request is refused, and the process crashes.
     """
     answer = ask(kafka, DescribeUserScramCredentialsRequest(users=None), 0, "list users")
     check(answer.error_code, answer.error_message, "list users")

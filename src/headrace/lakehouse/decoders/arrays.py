@@ -1,7 +1,7 @@
 """Convert decoded values to an Arrow column of one kind, exactly or not at all.
 
-Values have the Python types of `json`, Avro and Protobuf: None, bool, int, float, str, bytes, list, dict, and pairs of
-a map. Rows keep their order. A value that does not fit is null in the column and has a reason in `faults`.
+Values have the Python types of `json`, Avro and Protobuf. One that does not fit is null in the column and has a reason
+in `faults`.
 """
 
 import json
@@ -38,7 +38,7 @@ _INT64: Final = (-(1 << 63), (1 << 63) - 1)
 
 
 class Inexact(str):
-    """A JSON number that a double cannot represent, as it was written."""
+    """A JSON number beyond doubles, as written."""
 
     __slots__ = ()
 
@@ -58,7 +58,7 @@ _NAMES: Final = {
 
 
 def column(kind: Kind, values: Sequence[Any], faults: Faults, path: str = "") -> pa.Array:
-    """Return a column with one row per value; `path` names it in reasons."""
+    """Return a column; `path` names it in reasons."""
     return _build(kind, values, range(len(values)), faults, path)
 
 
@@ -79,7 +79,7 @@ def _build(kind: Kind, values: Sequence[Any], rows: Sequence[int], faults: Fault
         try:
             return pa.array(values, kind.type)
         except (pa.ArrowException, ValueError, OverflowError):
-            pass  # one of them is out of range, which a later check finds
+            pass  # found by a later check
     converted = [_one(convert, kind, value, row, faults, path) for value, row in zip(values, rows, strict=True)]
     return pa.array(converted, kind.type)
 
@@ -111,7 +111,7 @@ def _at(path: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return the type and the first characters of a value, for a reason."""
+    """Return a value's type and first characters."""
     text = repr(value) if type(value) in {bool, float, int} and not _huge(value) else ""
     if isinstance(value, str):
         text = value[:_SHOWN] if isinstance(value, Inexact) else ascii(value[:_SHOWN])
@@ -172,7 +172,7 @@ def as_double(text: str) -> float | Inexact:
 
 
 def is_double(value: int) -> bool:
-    """Return whether a double represents this number exactly."""
+    """Return whether a double represents this number."""
     return value.bit_length() <= 1023 and float(value) == value
 
 
@@ -229,11 +229,7 @@ def _instant(kind: Kind, value: Any) -> int:
 
 
 def microseconds(text: str) -> int:
-    """Return an RFC 3339 time as microseconds since 1970.
-
-    Raises:
-        ValueError: The text is no time, or microseconds cannot represent it exactly.
-    """
+    """Return an RFC 3339 time as exact microseconds since 1970. Raise ValueError."""
     found = _RFC3339.fullmatch(text)
     if found is None:
         raise ValueError(f"{shown(text)} is no time of RFC 3339, such as 2026-01-02T03:04:05Z")
@@ -263,13 +259,13 @@ def _moment(kind: Kind, value: Any) -> int:
 
 
 def _day(kind: Kind, value: Any) -> int:
-    if type(value) is not date:  # a datetime is a date to Python, and would lose its time of day
+    if type(value) is not date:  # a datetime is a date to Python, too
         raise _mismatch(kind, value)
     return value.toordinal() - _EPOCH.toordinal()
 
 
 def as_json(value: Any) -> str:
-    """Return a value as JSON. Numbers keep their text; bytes become one character each, as in Avro's JSON encoding."""
+    """Return JSON. Numbers keep their text; bytes become one character each, as in Avro's JSON encoding."""
     if isinstance(value, Inexact):
         return value
     if isinstance(value, bytes):
@@ -353,7 +349,7 @@ def _closed(kind: Kind, values: Sequence[Any], rows: Sequence[int], faults: Faul
 
 
 def shows_type(value: Any) -> bool:
-    """Return whether a value shows a type. Null and empty lists and objects do not."""
+    """Return whether a value shows a type, unlike null and empty lists and objects."""
     if type(value) is dict:
         return any(map(shows_type, value.values()))
     return any(map(shows_type, value)) if type(value) is list else value is not None
@@ -371,7 +367,7 @@ def _map(kind: Kind, values: Sequence[Any], rows: Sequence[int], faults: Faults,
     flat, places, offsets, mask = _flat([None if value is None else list(value.items()) for value in values], rows)
     keys = _build(kind.inner[0], [key for key, _ in flat], places, faults, path)
     items = _build(kind.inner[1], [item for _, item in flat], places, faults, path)
-    if keys.null_count:  # a value did not fit: its row has a reason, and a map has no such keys
+    if keys.null_count:  # a map has no null keys
         bad = [row in faults for row in rows]
         values = [None if gone else value for gone, value in zip(bad, values, strict=True)]
         return _map(kind, values, rows, faults, path)

@@ -1,6 +1,6 @@
-"""Parse an Avro schema into a tree of types, with the kind of column for each.
+"""Parse an Avro schema into a tree of types, with their kinds of columns.
 
-Source: Apache Avro 1.12, Specification: "Names", "Logical Types" (one that does not fit its type is ignored).
+Source: Apache Avro 1.12, Specification: "Names", "Logical Types".
 """
 
 import json
@@ -29,7 +29,7 @@ from headrace.lakehouse.write.columns import MOST_COLUMNS
 PRIMITIVES: Final = {
     "null": JSON,
     "boolean": BOOL,
-    # One kind for whole numbers and one for fractions: a schema may widen them later.
+    # A schema may widen numbers later.
     "int": INT,
     "long": INT,
     "float": FLOAT,
@@ -41,12 +41,12 @@ _MOST_FIXED: Final = 1 << 20
 
 
 class SchemaError(ValueError):
-    """The schema is invalid; the message names the field."""
+    """Invalid schema; the message names the field."""
 
 
 @dataclass(eq=False)
 class Type:
-    """An Avro type. A recursive type contains itself by reference."""
+    """A type, which may contain itself by reference."""
 
     name: str
     """`null`, `boolean`, `int`, `long`, `float`, `double`, `bytes`, `string`, `fixed`, `enum`, `array`, `map`, `union`
@@ -65,11 +65,7 @@ class Type:
 
 
 def parse(text: str, others: Mapping[str, str] | None = None) -> Type:
-    """Return the type of a schema in JSON. `others` are referenced schemas in order of dependency.
-
-    Raises:
-        SchemaError: The schema is invalid.
-    """
+    """Parse a schema in JSON. `others` are its references in order of dependency. Raise SchemaError."""
     names: dict[str, Type] = {}
     try:
         for name, other in (others or {}).items():
@@ -153,7 +149,7 @@ def _definition(schema: dict[str, Any], kind: str, space: str, names: dict[str, 
         if not isinstance(one, dict) or not isinstance(one.get("name"), str) or "type" not in one:
             raise SchemaError(f"{at}: a field of {name} without a name or a type")
         inner = f"{path}.{one['name']}" if path else one["name"]
-        # Some schemas put a logical type next to the field's type instead of inside it.
+        # Some schemas put a logical type next to the field's type.
         made.fields.append((one["name"], _parse(one["type"], space, names, inner)))
     if len({one for one, _ in made.fields}) < len(made.fields):
         raise SchemaError(f"{at}: {name} has two fields of one name")
@@ -169,7 +165,7 @@ _FITTING: Final = {
 
 
 def _logical(made: Type, schema: dict[str, Any]) -> Type:
-    """Return the type with its logical type, which is dropped if it does not fit (a rule of the specification)."""
+    """Add the logical type if it fits. The specification ignores others."""
     logical = schema.get("logicalType")
     if not isinstance(logical, str) or made.name not in _FITTING.get(logical, ()):
         return made
@@ -185,7 +181,7 @@ def _logical(made: Type, schema: dict[str, Any]) -> Type:
 
 
 def kind_of(whole: Type) -> Kind:
-    """Return the struct of a record's fields. Raise SchemaError, which names the field."""
+    """Return the struct of a record. Raise SchemaError."""
     if whole.name != "record" or not whole.fields:
         raise SchemaError("it is no record with fields: columns come from a record's fields")
     made = _record(whole, "", ())
@@ -250,7 +246,7 @@ def is_number(union: Type) -> bool:
 
 
 def branches(union: Type) -> list[tuple[str, Type]]:
-    """Return the types of a union that are not null, with their field names in a struct."""
+    """Return a union's types that are not null, with their field names in a struct."""
     plain = [one for one in union.inner if one.name != "null"]
     short = [one.full.rpartition(".")[2] or one.name for one in plain]
     if len(set(short)) < len(short):

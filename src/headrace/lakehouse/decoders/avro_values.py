@@ -1,6 +1,5 @@
 """Read values in Avro's binary encoding without a container, all written with one known schema.
 
-A reader takes bytes and a position. It returns the value, in the shape of the columns, and the position after it.
 Items are counted before they are read, so a forged count costs nothing.
 Source: Apache Avro 1.12, Specification, "Binary Encoding".
 """
@@ -24,11 +23,7 @@ class AvroDecoder:
     """Decode records of one schema."""
 
     def __init__(self, text: str, where: str, others: Mapping[str, str] | None = None) -> None:
-        """Prepare. `where` names the schema in messages; `others` are referenced schemas in order of dependency.
-
-        Raises:
-            OptionError: A field cannot become a column; the message names it.
-        """
+        """Prepare. `where` names the schema in messages; `others` as for `parse`. Raise OptionError."""
         try:
             whole = parse(text, others)
             self.kind = kind_of(whole)
@@ -37,7 +32,7 @@ class AvroDecoder:
             raise OptionError(f"{where} is not an Avro schema that columns can be made of: {error}") from None
 
     def decode(self, values: pa.Array, known: pa.Schema) -> Decoded:
-        """Decode values without nulls into columns for a table with the `known` columns."""
+        """Decode values; see `Decoder`."""
         faults: Faults = {}
         found: list[dict[str, Any] | None] = []
         read = self._read
@@ -58,12 +53,12 @@ def _why(error: Exception) -> str:
 
 
 class Value(bytes):
-    """The bytes of one value, with its remaining budget of cells."""
+    """A value's bytes and remaining budget of cells."""
 
     left: int
 
     def __new__(cls, data: bytes) -> Self:
-        """Start with the full budget of cells."""
+        """Start with the full budget."""
         made = super().__new__(cls, data)
         made.left = most_cells(len(data))
         return made
@@ -81,11 +76,11 @@ _INT: Final = (-(1 << 31), (1 << 31) - 1)
 
 
 class AvroError(ValueError):
-    """The bytes are not a value of the schema."""
+    """The bytes do not match the schema."""
 
 
 def reader(made: Type, kind: Kind) -> Read:  # noqa: PLR0911  # one for each kind
-    """Return the reader of a type whose column is of this kind."""
+    """Return the reader of a type for this kind of column."""
     if kind.name == "json":
         return lambda data, at: _loose(made, data, at, 0)
     if made.name == "record":
@@ -230,7 +225,7 @@ def _count(data: Value, at: int) -> tuple[int, int]:
 
 
 def _charge(data: Value, at: int, count: int, cells: int, what: str) -> None:
-    """Charge a block's items before they are read: even items of zero bytes take memory."""
+    """Charge a block's items before they are read: items of zero bytes take memory, too."""
     if count * max(1, cells) > data.left:
         left = len(data) - at
         raise AvroError(f"{what} where {left:,} bytes are left" if count > left else too_many(len(data)))

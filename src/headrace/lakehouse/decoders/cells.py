@@ -1,4 +1,4 @@
-"""Limit the cells of columns per value: a list of objects has one per item and field, present or not."""
+"""Limit the cells of columns per value. A list of objects has one per item and field, present or not."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Final
@@ -16,28 +16,28 @@ Count = Callable[[Any], int]
 
 
 def most_cells(size: int) -> int:
-    """Return the maximum number of cells in lists and maps of a value of this many bytes."""
+    """Return the maximum cells in lists and maps for a value's bytes."""
     return _CELLS[0] + _CELLS[1] * size
 
 
 def too_many(size: int) -> str:
-    """Return the reason for a value that exceeds the limit."""
+    """Return the reason for a value over the limit."""
     return f"its lists and maps have more than {most_cells(size):,} cells in columns, the most of {size:,} bytes"
 
 
 def width(kind: Kind) -> int:
-    """Return the cells of one item, without those in nested lists, which are counted separately."""
+    """Return the cells of an item, without nested lists."""
     return max(1, sum(width(one.kind) for one in kind.fields)) if kind.name == "struct" else 1
 
 
 def widest(kind: Kind) -> int:
-    """Return the maximum cells of an item in its lists and maps, or 0 without any."""
+    """Return the maximum cells of an item in its lists and maps."""
     inside = max((widest(each) for each in (*kind.inner, *(one.kind for one in kind.fields))), default=0)
     return max(inside, 0, *(width(each) for each in kind.inner))
 
 
 def within(kind: Kind, values: list[Any], sizes: Iterable[int], faults: Faults) -> list[Any]:
-    """Return the values, without those that have too many cells for their sizes in bytes."""
+    """Return the values within the limit for their sizes in bytes."""
     count = counter(kind) if widest(kind) > FEW_CELLS else None
     if count is None:
         return values

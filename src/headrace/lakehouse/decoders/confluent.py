@@ -33,22 +33,17 @@ class _Decoder(Protocol):
 
 
 class WireDecoder:
-    """Decode values in the wire format, each by its own schema. Only schemas are cached."""
+    """Decodes each value by its own schema."""
 
     def __init__(self, registry: Registry, message: str | None = None) -> None:
-        """Prepare. `message` is the full name of a Protobuf message and replaces the indexes."""
+        """Prepare. The Protobuf name `message` overrides the indexes."""
         self._registry = registry
         self._message = message
         self._decoders: dict[tuple[int, tuple[int, ...]], _Decoder | OptionError] = {}
         self._descriptors: dict[int, bytes | OptionError] = {}
 
     def decode(self, values: pa.Array, known: pa.Schema) -> Decoded:
-        """Decode values without nulls into columns for a table with the `known` columns.
-
-        Raises:
-            StoreUnavailable: The registry does not answer.
-            RegistryRefused: The registry denies access.
-        """
+        """Decode values; see `Decoder`."""
         whole = values.to_pylist()
         reasons: Faults = {}
         by_schema = self._by_schema(whole, reasons)
@@ -63,7 +58,7 @@ class WireDecoder:
             found = decoder.decode(pa.array([whole[row][start:] for row, start in places], pa.binary()), columns)
             made = refitted(found.columns, columns, found.reasons)
             reasons |= {rows[row]: why for row, why in found.reasons.items()}
-            if len(found.reasons) < len(rows):  # a schema without any decoded row adds no columns
+            if len(found.reasons) < len(rows):  # otherwise the schema adds no columns
                 columns = grown(columns, pa.schema(list(made.type)))
                 parts.append((rows, made))
         return Decoded(_in_order(parts, columns, len(values)), reasons)
@@ -168,11 +163,7 @@ def _in_order(parts: list[tuple[list[int], pa.StructArray]], columns: pa.Schema,
 
 
 def _indexes(value: bytes) -> tuple[tuple[int, ...], int]:
-    """Return Protobuf's message indexes and the start of the message. A single 0 is the first message.
-
-    Raises:
-        ValueError, IndexError: The value has no indexes.
-    """
+    """Return Protobuf's message indexes (a single 0 is the first message) and the message's start."""
     count, at = _varint(value, _PREFIX)
     if not 0 <= count <= _MOST_INDEXES:
         raise ValueError(count)

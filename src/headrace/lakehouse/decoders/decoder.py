@@ -1,7 +1,6 @@
-"""Decode record values into columns by the schema of `--schema`, with one decoder per process.
+"""Decode record values by the schema of `--schema`, with one decoder per process.
 
-Failing values are found by bisection, and only their records are set aside, with the reason. Errors of a registry or a
-store are raised.
+Failed values are found by bisection, and only their records are set aside. Errors of a registry or a store are raised.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,11 +36,9 @@ class Decoder(Protocol):
     """Makes columns of values."""
 
     def decode(self, values: pa.Array, known: pa.Schema) -> Decoded:
-        """Decode values without nulls into columns, named as those of a table with the `known` columns.
+        """Decode values without nulls into columns, named as the `known` ones.
 
-        Raises:
-            StoreUnavailable: A registry does not answer.
-            RegistryRefused: A registry denies access.
+        Raise StoreUnavailable, RegistryRefused.
         """
 
 
@@ -59,11 +56,7 @@ class Decoding:
 
     @classmethod
     def of(cls, schema: str, *, registry: str | None = None, message: str | None = None) -> "Decoding":
-        """Return the decoding for a user's options, and check that the schema is readable.
-
-        Raises:
-            OptionError: The file is missing, it is no schema, or the options conflict.
-        """
+        """Return the decoding for a user's options. Raise OptionError, also if options conflict."""
         if (schema == WIRE) != (registry is not None):
             raise OptionError(
                 "--schema confluent and --schema-registry go together: the registry, or a folder of schemas by id, "
@@ -88,22 +81,18 @@ class Decoding:
         return made
 
     def decoder(self) -> Decoder:
-        """Return this process's decoder. It keeps no state of values or tables."""
+        """Return this process's decoder, which keeps no state."""
         return _made(self)
 
     def columns(self, known: pa.Schema) -> pa.Schema | None:
-        """Return the columns that the schema adds to a table, or None if each value has its own columns.
-
-        Raises:
-            ValueError: A field cannot become a column.
-        """
+        """Return the columns that the schema adds, or None if each value has its own. Raise ValueError."""
         kind = getattr(self.decoder(), "kind", None)
         return None if kind is None else pa.schema(list(placed(kind, known).type))
 
 
 @lru_cache(maxsize=8)
 def _registry(place: str) -> Registry:
-    """Return the registry client of this process, so that each schema is requested once."""
+    """Return one client per process: each schema is requested once."""
     return Registry(place)
 
 
@@ -148,13 +137,9 @@ class Values:
         refused: Mapping[str, str] | None = None,
         check: Check | None = None,
     ) -> None:
-        """Prepare.
+        """Prepare. `columns` are the table's value columns. `check` is called with each batch before it is written.
 
-        Args:
-            decoding: How values become columns.
-            columns: Value columns of the table.
-            refused: Columns that the table cannot get, with the reason.
-            check: Called with each batch before it is written.
+        `refused` are columns that the table cannot get, with the reason.
         """
         self._decoder = decoding.decoder()
         self._refused = refused or {}
@@ -165,7 +150,7 @@ class Values:
         """Why the first record was set aside."""
 
     def split(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-        """Return records with columns of their values, and failed records with the reason. A missing value is null."""
+        """Return decoded records with their columns, and failed records with the reason. A missing value is null."""
         reasons: Faults = {}
         parts = self._parts(batch, 0, reasons)
         whole = pa.concat_batches([self._whole(rows, found) for rows, found in parts]) if parts else self._whole(batch)
@@ -185,14 +170,14 @@ class Values:
         return pa.RecordBatch.from_arrays([*rows.columns, *parts], schema=pa.schema([*COLUMNS, *self.columns]))
 
     def _parts(self, batch: pa.RecordBatch, first: int, reasons: Faults) -> list[tuple[pa.RecordBatch, pa.StructArray]]:
-        """Return the batch in parts that decode, in order. A failed record is a part without columns."""
+        """Return parts that decode, in order. A failed record is a part without columns."""
         if not batch.num_rows:
             return []
         try:
             found, faults = self._decoded(batch)
         except SparkError:
             raise
-        except Exception as error:  # a library may raise any error for malformed values
+        except Exception as error:  # a library may raise any error
             if batch.num_rows == 1:
                 reasons[first] = f"{type(error).__name__}: {first_line(error)}"
                 return [(batch, nothing(1))]
@@ -220,7 +205,7 @@ class Values:
         if len(found) != batch.num_rows:
             raise ValueError(f"{len(found)} rows of {batch.num_rows} values")
         columns = self.columns
-        if len(faults) < batch.num_rows:  # a batch in which all records fail adds no columns
+        if len(faults) < batch.num_rows:  # otherwise the batch adds no columns
             self.columns = grown(columns, pa.schema(list(found.type)))
         try:
             whole = self._whole(batch, found)
@@ -232,7 +217,7 @@ class Values:
         return found, faults
 
     def _allowed(self, decoded: Decoded) -> pa.StructArray:
-        """Return the columns without those that the table cannot get, and set the affected records aside."""
+        """Drop columns that the table cannot get, and set affected records aside."""
         found = decoded.columns
         kept = [place for place, one in enumerate(found.type) if one.name not in self._refused]
         if len(kept) == found.type.num_fields:

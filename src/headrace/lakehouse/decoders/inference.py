@@ -1,7 +1,7 @@
 """Find the kinds of columns that no schema describes, from the table and from the values.
 
-Most values of a batch decide a new column's kind, so one odd value never does. Values that differ are set aside. Whole
-numbers become fractions, and beyond 64 bits decimals, if no value changes.
+Most values of a batch decide a new column's kind; others are set aside. Whole numbers become fractions, and beyond 64
+bits decimals, if no value changes.
 """
 
 from collections import Counter
@@ -44,15 +44,12 @@ _FULL: Final = f"the table has {MOST_COLUMNS:,} columns of values, and gets no m
 
 
 def columns_of(values: Sequence[dict[str, Any] | None], known: pa.Schema, faults: Faults) -> Kind:
-    """Return the kind of whole values: a struct of all fields that have or get a column.
-
-    Fields of `known` have a column. `faults` gets a reason for each value with a field that cannot get one.
-    """
+    """Return a struct of all fields that have a column in `known` or get one. `faults` gets reasons for others."""
     room = max(0, MOST_COLUMNS - leaves(known))
     if len(dict.fromkeys(chain.from_iterable(filter(None, values)))) > len(known) + room:
         values = _fitting(values, known, room, faults)
     fields, left = _fields(values, known, room, faults)
-    if left < 0:  # objects have more fields than the remaining room
+    if left < 0:  # more fields than the remaining room
         fields, _ = _fields(_fitting(values, known, room, faults), known, room, faults)
     return of_fields(fields)
 
@@ -89,10 +86,7 @@ def _fields(
 def _fitting(
     values: Sequence[dict[str, Any] | None], known: pa.Schema, room: int, faults: Faults
 ) -> list[dict[str, Any] | None]:
-    """Return the values without those whose new fields have no room, and without fields that show no type.
-
-    Fields of most values come first, then fields of the values with the fewest new fields.
-    """
+    """Leave out values whose new fields have no room, and fields that show no type. Frequent fields come first."""
     names, own = Names(known.names), set(known.names)
     known_fields: dict[str, bool] = {}
     new: dict[int, set[tuple[str | None, ...]]] = {}
@@ -143,7 +137,7 @@ def _blame(values: Sequence[Any], here: Sequence[Any], why: str, faults: Faults)
 
 
 def adopted(kind: pa.DataType, values: Sequence[Any]) -> Kind | None:
-    """Return the kind of an existing column, with the field names of these values."""
+    """Return an existing column's kind, with the field names of these values."""
     found = of_type(kind, text=True)
     return None if found is None else _named(found, values)
 
@@ -158,17 +152,16 @@ def _named(kind: Kind, values: Sequence[Any]) -> Kind:
     names = Names([one.column for one in kind.fields], own=False)
     sources: dict[str, str] = {}
     held: dict[str, list[Any]] = {}
-    for value in objects:  # once: each object may have another field
+    for value in objects:  # once: objects may have different fields
         for source, each in value.items():
             held.setdefault(source, []).append(each)
     for source in held:
         try:
             sources.setdefault(names.column(source), source)
         except ValueError:
-            continue  # it cannot become a column, which is found when the column is made
+            continue  # found later
     fields = []
     for one in kind.fields:
-        # No value has this field, so its own name serves.
         source = sources.get(one.column)
         inner = one.kind if source is None else _named(one.kind, held[source])
         fields.append(Field(one.column if source is None else source, one.column, inner))
@@ -176,7 +169,7 @@ def _named(kind: Kind, values: Sequence[Any]) -> Kind:
 
 
 def inferred(values: Sequence[Any], depth: int = 1) -> Kind | None:
-    """Return the kind of a new column, or None if no value shows a type. Raise ValueError if no kind fits."""
+    """Return a new column's kind, or None if no value shows a type. Raise ValueError if none fits."""
     if depth > DEEPEST:
         raise ValueError(f"nested deeper than {DEEPEST} levels")
     counts = Counter(map(type, values))
@@ -184,7 +177,7 @@ def inferred(values: Sequence[Any], depth: int = 1) -> Kind | None:
     for one, count in counts.items():
         if one in _GROUPS:
             groups[_GROUPS[one]] += count
-    if len(groups) > 1:  # empty lists and objects show no type
+    if len(groups) > 1:
         groups = Counter(_GROUPS[type(one)] for one in values if shows_type(one))
     if not groups:
         return None

@@ -1,4 +1,4 @@
-"""Kinds of columns from a JSON Schema, as people write it and as libraries such as pydantic do."""
+"""Kinds of columns from a JSON Schema."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -31,15 +31,11 @@ Loader = Callable[[str], str | None]
 
 
 class SchemaError(ValueError):
-    """The schema cannot become columns; the message names the field."""
+    """Invalid schema; the message names the field."""
 
 
 def parse(text: str, where: str, load: Loader = lambda _: None) -> Kind:
-    """Return the struct that a JSON Schema describes. `where` names it in messages; `load` finds references.
-
-    Raises:
-        OptionError: The schema cannot become columns; the message names the field.
-    """
+    """Return the struct of a schema. `where` names it in messages; `load` finds references. Raise OptionError."""
     try:
         described = json.loads(text)
         kind = _Reader(described, load).kind(described, "", (), described)
@@ -70,16 +66,13 @@ class _Reader:
             )
 
     def kind(self, described: Any, path: str, above: tuple[int, ...], root: Any) -> Kind:
-        """Return the kind of the schema of the field `path`.
-
-        `above` are the enclosing schemas by identity: a recursive schema becomes JSON. References are in `root`.
-        """
+        """`above` are the enclosing schemas by identity: a recursive one becomes JSON. References are in `root`."""
         self._seen += 1
         if self._seen > 20 * MOST_COLUMNS:
             raise SchemaError(f"field {path}: more than {20 * MOST_COLUMNS:,} schemas are in one another")
         described, root = self._resolved(described, path, root)
         if isinstance(described, bool) or described == {}:
-            return JSON  # `false` allows no value; a value that is present is kept as it is
+            return JSON  # `false` allows no value; an existing one is kept
         if not isinstance(described, dict):
             raise SchemaError(f"field {path or '(the whole)'}: {str(described)[:60]} is no schema")
         if id(described) in above or len(above) >= DEEPEST:
@@ -135,11 +128,7 @@ class _Reader:
         return _common(kinds)
 
     def _whole(self, options: list[tuple[Any, Any]], inside: tuple[int, ...]) -> Kind:
-        """Return the kind of a value that is one of several objects: a struct of all their properties.
-
-        A property with several kinds becomes JSON. Alternatives that are no objects add nothing: their values are not
-        decoded.
-        """
+        """Return a struct of the properties of all objects. A property with several kinds becomes JSON."""
         kinds: dict[str, list[Kind]] = {}
         for one, root in options:
             for each in self.kind(one, "", inside, root).fields:

@@ -1,7 +1,7 @@
 """Decode JSON objects into columns that a schema describes or that the values show.
 
-Two readers give the same columns. pyarrow's is faster but crashes for some values and changes others. It reads only
-batches that a check finds usual; msgspec reads all others.
+pyarrow is faster than msgspec but crashes for some values and changes others. It reads only batches that a check finds
+usual, with the same result.
 """
 
 import re
@@ -27,7 +27,7 @@ _NUMBER: Final = re.compile(rb"[0-9][0-9.]{15,}(?:[eE][-+]?[0-9]+)?|[0-9][0-9.]*
 """Finds the numbers of `_LONG_NUMBERS` completely, and text that looks like one."""
 _SAMPLE: Final = 20
 _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
-# pyarrow accepts some of these although they are no JSON, and reads halves of surrogate pairs differently.
+# pyarrow accepts some that are no JSON, and reads halves of surrogate pairs differently.
 _UNUSUAL: Final = (b"NaN", b"Inf", b"\\u", b"\r")
 
 
@@ -39,7 +39,7 @@ class JsonDecoder:
     """A struct of the fields that are columns, without all others; None: fields are found in the values."""
 
     def decode(self, values: pa.Array, known: pa.Schema) -> Decoded:
-        """Decode values without nulls into columns for a table with the `known` columns."""
+        """Decode values; see `Decoder`."""
         text = values.cast(pa.binary())
         kind = None if self.kind is None else placed(self.kind, known)
         found = read_plain(text, known if kind is None else _plain_fields(kind), others=kind is not None)
@@ -60,7 +60,7 @@ class JsonDecoder:
 
 
 def placed(kind: Kind, known: pa.Schema) -> Kind:
-    """Return a struct of whole values, with the columns of its fields in a table. Raise ValueError."""
+    """Return a struct with the columns of its fields. Raise ValueError."""
     names = assigned([one.source for one in kind.fields], known.names)
     return of_fields([Field(one.source, names[one.source], one.kind) for one in kind.fields], closed=kind.closed)
 
@@ -115,9 +115,9 @@ def depth(value: Any) -> int:
 
 
 def read_plain(text: pa.Array, fields: pa.Schema | None, *, others: bool) -> pa.StructArray | None:
-    """Return the values with these columns, or None if pyarrow cannot read one of them exactly.
+    """Return the values, or None if pyarrow cannot read one exactly.
 
-    `others`: leave out other fields. Otherwise another field makes the result None.
+    Other fields are left out with `others`; without, they make the result None.
     """
     if not fields or not len(text) or not all(_is_simple(one, own=True) for one in fields):
         return None
@@ -142,9 +142,9 @@ def read_plain(text: pa.Array, fields: pa.Schema | None, *, others: bool) -> pa.
 
 
 def _empty_fields(text: pa.Array, fields: pa.Schema) -> list[pa.Field]:
-    """Return fields that are not columns because they are always null. They are frequent, and not unusual.
+    """Return fields that are always null, which get no column.
 
-    pyarrow could find them itself, but makes a column as long as the batch for each.
+    pyarrow would make a column as long as the batch for each.
     """
     found: dict[str, Any] = {}
     for value in text.slice(0, _SAMPLE).to_pylist():
@@ -182,7 +182,7 @@ _SIMPLE: Final = {pa.bool_(), pa.int64(), pa.float64(), pa.string()}
 
 
 def _is_usual(text: pa.Array, lines: bytes, fields: pa.Schema, *, others: bool) -> bool:
-    """Return whether each value is one line of UTF-8 from `{` to `}`, flat enough, with only usual numbers.
+    """Return whether each value is one line of UTF-8 from `{` to `}`, flat enough, with usual numbers.
 
     If a line ends in `}` and the next begins with `{`, no object continues across them. Equal counts of objects and
     values thus mean one object per line.
@@ -195,7 +195,7 @@ def _is_usual(text: pa.Array, lines: bytes, fields: pa.Schema, *, others: bool) 
         return False
     if lines.count(b"\n") != len(text) or any(one in lines for one in _UNUSUAL):
         return False
-    # pyarrow rejects whole numbers that do not fit. The columns bound the depth, except in skipped fields.
+    # pyarrow rejects whole numbers that do not fit.
     if any(_has_fractions(one.type) for one in fields):
         suspects = text.filter(pc.match_substring_regex(text, _LONG_NUMBERS)).to_pylist()
         if not all(map(_has_doubles, suspects)):

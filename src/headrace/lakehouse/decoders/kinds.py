@@ -1,7 +1,6 @@
 """Define the kinds of columns in a typed table and the values that each accepts.
 
-A kind is an Arrow type with a conversion, because pyarrow's own conversions accept too much. The types are a closed set
-that Delta, Parquet and their readers support.
+pyarrow's own conversions accept too much. Delta, Parquet and their readers support all of the types.
 """
 
 from collections.abc import Iterable
@@ -22,7 +21,7 @@ MOST_DIGITS: Final = 38
 
 @dataclass(frozen=True)
 class Kind:
-    """A column's type and the values that it is made from."""
+    """A column's type and accepted values."""
 
     name: str
     """`bool`, `int`, `float`, `decimal`, `text`, `bytes`, `instant`, `time`, `date`, `moment`, `day`, `json`, `list`,
@@ -72,7 +71,7 @@ WIDE: Final = Kind("decimal", pa.decimal128(MOST_DIGITS, 0))
 
 
 def decimal(precision: int, scale: int) -> Kind:
-    """Return a decimal, or text if Delta has no decimal with that many digits."""
+    """Return a decimal, or text if Delta has none with that many digits."""
     if precision > MOST_DIGITS:
         return Kind("decimal", pa.string(), scale=scale)
     return Kind("decimal", pa.decimal128(precision, scale), scale=scale)
@@ -96,7 +95,7 @@ def struct(fields: Iterable[tuple[str, Kind]], *, columns: Iterable[str] = (), c
 
 
 def of_fields(fields: Iterable[Field], *, closed: bool = False) -> Kind:
-    """Return a struct of fields whose columns have the fields' names."""
+    """Return a struct whose columns have the fields' names."""
     made = tuple(fields)
     kind = pa.struct([pa.field(one.column, one.kind.type) for one in made])
     return Kind("struct", kind, made, closed=closed, leaves=sum(one.kind.leaves for one in made))
@@ -107,11 +106,9 @@ _OF_COLUMN: Final = {one.type: one for one in (BOOL, INT, FLOAT, TEXT, BYTES, MO
 
 
 def of_type(kind: pa.DataType, *, text: bool) -> Kind | None:
-    """Return the kind of a table's column, or None for a type that no value becomes.
+    """Return a column's kind, or None for a type that no value becomes.
 
-    Args:
-        kind: The column's type.
-        text: Whether values are JSON with times as text. Otherwise they come from another column.
+    With `text`, values are JSON with times as text. Otherwise they come from another column.
     """
     scalars = _OF_TEXT if text else _OF_COLUMN
     if kind in scalars:

@@ -1,4 +1,4 @@
-"""Compile `.proto` files, and turn Protobuf messages into kinds of columns."""
+"""Compile `.proto` files, and turn messages into kinds of columns."""
 
 import re
 import subprocess
@@ -35,13 +35,7 @@ _SAID: Final = re.compile(r"\S+\.proto:.*")
 
 
 def compiled(text: str, where: str, others: Mapping[str, str] | None = None, folder: str | None = None) -> bytes:
-    """Return the descriptors of a `.proto` file's text.
-
-    Imports are in `others`, by import name, and in `folder`.
-
-    Raises:
-        OptionError: The file is invalid; the message quotes the compiler.
-    """
+    """Compile a `.proto` text with imports in `others`, by name, and in `folder`. Raise OptionError."""
     try:
         from grpc_tools import protoc  # noqa: PLC0415  # an extra
     except ImportError:
@@ -63,7 +57,7 @@ def compiled(text: str, where: str, others: Mapping[str, str] | None = None, fol
         includes = [f"-I{one}" for one in (".", *([str(Path(folder).absolute())] if folder else ()), include)]
         command = [sys.executable, "-m", "grpc_tools.protoc", *includes, "--include_imports"]
         try:
-            # In a separate process, because the compiler prints errors and exits.
+            # In a separate process: the compiler prints errors and exits.
             done = subprocess.run(
                 [*command, f"--descriptor_set_out={result}", main],
                 cwd=made,
@@ -83,7 +77,7 @@ def compiled(text: str, where: str, others: Mapping[str, str] | None = None, fol
 
 
 def _unused(others: Mapping[str, str], folder: str | None) -> str:
-    """Return a name for the file that no import has: the compiler takes the first file of a name."""
+    """Return a name that no import has: the compiler takes the first file of a name."""
     taken = {str(PurePosixPath(name)).casefold() for name in others}
     for place in numbers():
         name = _MAIN.format(place or "")
@@ -93,7 +87,7 @@ def _unused(others: Mapping[str, str], folder: str | None) -> str:
 
 
 def message_named(pool: Any, files: Any, message: str | None, indexes: tuple[int, ...]) -> Any:
-    """Return the descriptor of a message by its name, or by its index in the last file. Raise OptionError."""
+    """Return a message's descriptor by name, or by index in the last file. Raise OptionError."""
     last = files.file[-1]
     names = [f"{last.package}.{one.name}".lstrip(".") for one in last.message_type]
     if message is not None:
@@ -112,7 +106,7 @@ def message_named(pool: Any, files: Any, message: str | None, indexes: tuple[int
     for place in wanted[1:]:
         if place >= len(found.nested_types):
             raise OptionError(f"message {place} in {found.full_name}, which has {len(found.nested_types)}")
-        # The compiler makes a message for each map's entries. Some producers count these, others do not.
+        # The compiler makes a message for each map's entries, which only some producers count.
         if any(one.GetOptions().map_entry for one in found.nested_types[: place + 1]):
             raise OptionError(
                 f"message {place} in {found.full_name} may be one of two: producers differ in whether they count its "
@@ -123,7 +117,7 @@ def message_named(pool: Any, files: Any, message: str | None, indexes: tuple[int
 
 
 def kind_of(descriptor: Any) -> Kind:
-    """Return the struct of a message's fields. Raise ValueError, which names the field."""
+    """Return a message's struct. Raise ValueError."""
     if not descriptor.fields:
         raise ValueError(f"{descriptor.full_name} has no fields: columns come from a message's fields")
     return _message(descriptor, ())
@@ -168,7 +162,7 @@ def _single(one: Any, above: tuple[str, ...]) -> Kind:
 
 
 def is_json(message: Any, above: tuple[str, ...]) -> bool:
-    """Return whether a message becomes JSON: it has no fields, contains itself, or is nested too deeply."""
+    """Return whether a message has no fields, contains itself, or is nested too deeply."""
     return not message.fields or message.full_name in above or len(above) >= DEEPEST or _contains_itself(message)
 
 

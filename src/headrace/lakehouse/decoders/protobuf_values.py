@@ -1,8 +1,7 @@
 """Decode Protobuf messages of one type, known by its descriptor.
 
-The wire format is checked before messages are made, because the library accepts too much. It treats a field with
-another wire type than declared as unknown and keeps the default. An empty message of two bytes takes as much memory as
-all of its fields.
+The wire format is checked first: the library accepts fields with another wire type than declared. An empty message of
+two bytes takes as much memory as all of its fields.
 Source: protobuf.dev, "Encoding"; groups are of proto2.
 """
 
@@ -26,16 +25,11 @@ class ProtobufDecoder:
     """Decodes messages of one type."""
 
     def __init__(self, descriptors: bytes, message: str | None, where: str, *, indexes: tuple[int, ...] = ()) -> None:
-        """Prepare.
+        """Prepare. Raise OptionError for a message that does not exist or cannot become columns.
 
-        Args:
-            descriptors: A FileDescriptorSet, as `protoc --include_imports --descriptor_set_out` writes it.
-            message: The message's full name, or None to use `indexes`.
-            where: The schema's name in messages.
-            indexes: Index of the message in the last file, and of nested messages below it.
-
-        Raises:
-            OptionError: The message does not exist or cannot become columns.
+        `descriptors` is a FileDescriptorSet, as `protoc --include_imports --descriptor_set_out` writes it. `message` is
+        a full name, or None to use `indexes`: of the message in the last file, and of nested messages. `where` is the
+        schema's name.
         """
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # noqa: PLC0415  # an extra
 
@@ -56,7 +50,7 @@ class ProtobufDecoder:
             raise OptionError(f"{where} has no message that columns can be made of: {first_line(error)}") from None
 
     def decode(self, values: pa.Array, known: pa.Schema) -> Decoded:
-        """Decode values without nulls into columns for a table with the `known` columns."""
+        """Decode values; see `Decoder`."""
         faults: Faults = {}
         found: list[dict[str, Any] | None] = []
         whole = values.to_pylist()
@@ -158,7 +152,7 @@ class Layout:
 
 
 def layout(descriptor: Any) -> Layout:
-    """Return the layout of a message and its nested messages, each once."""
+    """Return a message's layout, with each nested message once."""
     made = {descriptor.full_name: Layout(descriptor.full_name)}
     left = [descriptor]
     while left:
@@ -212,7 +206,7 @@ class Bound:
         self._first = [bytes([one]) for one in sorted(first)] if self._cells > FEW_CELLS else []
 
     def is_within(self, data: bytes) -> bool:
-        """Return whether the value has at most the allowed messages. Otherwise `check` counts them."""
+        """Return whether the value is within the limit. Otherwise `check` counts its messages."""
         if not self._first or len(data) * self._cells <= most_cells(len(data)):
             return True
         return sum(map(data.count, self._first)) * self._cells <= most_cells(len(data))
@@ -221,7 +215,7 @@ class Bound:
 def check(data: bytes, whole: Layout) -> None:  # noqa: C901, PLR0912  # one loop, a branch for each wire type
     """Raise WireError for fields of another wire type than declared, and for too many messages.
 
-    The check ends at malformed input, which the library reports.
+    The library reports malformed input, which ends the check.
     """
     left = most_cells(len(data))
     # The end and layout of each message. A group ends with a tag; None is an unknown message.

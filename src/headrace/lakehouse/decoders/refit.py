@@ -1,4 +1,4 @@
-"""Convert decoded columns to those of an existing table, exactly or with a reason per row."""
+"""Convert decoded columns to those of a table, exactly or with a reason per row."""
 
 import pyarrow as pa
 
@@ -8,7 +8,7 @@ from headrace.lakehouse.write.columns import MOST_COLUMNS, leaves
 
 
 def refitted(found: pa.StructArray, known: pa.Schema, faults: Faults) -> pa.StructArray:
-    """Return the same rows with the column types of `known`; `faults` gets a reason for each misfit."""
+    """Return rows with the types of `known`; `faults` gets reasons."""
     types = {one.name: one.type for one in known}
     room = MOST_COLUMNS - leaves(known)
     arrays: list[pa.Array] = []

@@ -46,7 +46,7 @@ class Schema:
 
 
 class Registry:
-    """Schemas by ID. Each is requested once per process."""
+    """Schemas by ID, each requested once per process."""
 
     def __init__(self, place: str, clock: Callable[[], float] = time.monotonic) -> None:
         """Prepare. `place` is a URL or a folder with files `<id>.avsc`, `<id>.json`, `<id>.proto`."""
@@ -56,12 +56,9 @@ class Registry:
         self._missing: dict[int, tuple[float, str | None]] = {}
 
     def schema(self, number: int) -> Schema | None:
-        """Return the schema of an ID, or None if it does not exist.
+        """Return the schema of an ID, or None.
 
-        Raises:
-            StoreUnavailable: The registry does not answer, so its existence is unknown.
-            RegistryRefused: The registry refuses all requests of this user.
-            OptionError: The schema is unusable, or the registry refuses this ID.
+        Raise StoreUnavailable, RegistryRefused, or OptionError if it is unusable or only this ID is refused.
         """
         if number in self._found:
             return self._found[number]
@@ -84,7 +81,7 @@ class Registry:
         return found
 
     def asks(self, number: int) -> bool:
-        """Return whether the schema of that ID takes a request or a file access."""
+        """Return whether a schema takes a request or file access."""
         if number in self._found or number > _HIGHEST_ID:
             return False
         until, _ = self._missing.get(number, (self._clock(), None))
@@ -148,7 +145,7 @@ class Registry:
                 raise OptionError(f"{where} has, with those that it refers to, more than {_MOST_TEXT:,} characters")
 
     def _get(self, path: str) -> dict[str, Any] | None:
-        """Return the answer for a schema, or None if it does not exist. Raise as `schema`."""
+        """Return the answer, or None if the schema does not exist. Raise as `schema`."""
         host = self._host()
         status, body = self._request(path)
         if status == 404:
@@ -203,7 +200,7 @@ class Registry:
 
 
 class RegistryRefused(OptionError):
-    """The registry denies access, so no value can be decoded and none is set aside."""
+    """The registry denies access. No value is set aside."""
 
 
 def _is_away(status: int) -> bool:
@@ -224,10 +221,7 @@ def _text(found: Any) -> str:
 
 
 def _in_folder(folder: Path, text: str, kind: str) -> dict[str, str]:
-    """Return the Avro schemas that one refers to by full name, from `<name>.avsc` in the folder.
-
-    The readers of Protobuf and JSON Schema find imports themselves.
-    """
+    """Return the Avro schemas that one refers to by full name, from `<name>.avsc`."""
     found: dict[str, str] = {}
     if kind == "AVRO":
         _collect_names(folder, text, found, set())
@@ -238,7 +232,7 @@ def _collect_names(folder: Path, text: str, found: dict[str, str], asked: set[st
     try:
         left = [(json.loads(text), "")]
     except (ValueError, RecursionError):
-        return  # it is no schema, which its reader reports
+        return  # reported by its reader
     names: set[str] = set()
     while left:
         one, space = left.pop()

@@ -1,8 +1,8 @@
-"""Encode JSON values as VARIANT: any JSON, each value with its own shape, in Parquet's binary form.
+"""Encode JSON values as VARIANT, Parquet's binary form in which each value has its own shape.
 
-The form is the Variant encoding of Apache Parquet (VariantEncoding.md): a dictionary of field names (`metadata`) and
-the value, whose objects refer to it. Numbers follow Spark's `parse_json`: integers in as few bytes as possible,
-fractions as decimals up to 38 digits, others as doubles. A number that a double would change is not encoded.
+Objects refer to a dictionary of field names, `metadata`. Numbers follow Spark's `parse_json`: integers in as few bytes
+as possible, fractions as decimals up to 38 digits, others as doubles unless that changes them.
+Source: Apache Parquet, VariantEncoding.md.
 """
 
 import struct
@@ -50,7 +50,7 @@ class VariantDecoder:
         self._plain = plain
 
     def decode(self, values: pa.Array, known: pa.Schema) -> Decoded:
-        """Decode values without nulls for a table with the `known` columns."""
+        """Decode values; see `Decoder`."""
         there = known.field(COLUMN).type if COLUMN in known.names else None
         kind = there if there in {VARIANT, STRUCT} else STRUCT if self._plain else VARIANT
         reasons: dict[int, str] = {}
@@ -72,7 +72,7 @@ class VariantDecoder:
 
 
 class Encoder:
-    """Encodes the values of one batch. Equal dictionaries are made once."""
+    """Encodes a batch. Equal dictionaries are made once."""
 
     def __init__(self) -> None:
         self._dictionaries: dict[tuple[str, ...], bytes] = {}
@@ -81,8 +81,8 @@ class Encoder:
         """Return the `metadata` and `value` of a JSON text.
 
         Raises:
-            msgspec.MsgspecError, ValueError, OverflowError, RecursionError: The text is no JSON, has a number beyond
-                doubles, or is nested too deeply.
+            msgspec.MsgspecError, ValueError, OverflowError, RecursionError: Invalid JSON, or too large a number or
+            depth.
         """
         names: dict[str, int] = {}
         found = _JSON.decode(text)
@@ -100,7 +100,7 @@ def _fraction(text: str) -> bytes:
     before, _, behind = text.partition(".")
     if behind.isdigit() and len(text) < _LONGEST_NUMBER:
         unscaled, scale = int(before + behind), len(behind)
-        # At least as many digits as follow the decimal point.
+        # At least the digits after the decimal point.
         precision = max(len(str(abs(unscaled))), scale)
         if precision <= _MOST_DIGITS:
             return _decimal(unscaled, scale, precision)
@@ -138,7 +138,7 @@ def _text(value: str) -> bytes:
 def _object(value: dict[str, Any], names: dict[str, int]) -> bytes:
     ids = [names.setdefault(name, len(names)) for name in value]
     starts, data = _laid_out(value.values(), names)
-    # By name: strings compare by code point, which is the byte order of UTF-8.
+    # Strings compare by code point, the byte order of UTF-8.
     ordered = sorted(zip(value, ids, starts, strict=False))
     id_size, start_size = _size(max(ids, default=0)), _size(starts[-1])
     large = len(ids) >= _MANY

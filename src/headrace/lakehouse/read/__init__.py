@@ -1,4 +1,4 @@
-"""Read a topic's archive, a Delta table, without Spark: for the server, and for Spark's readers.
+"""Read a topic's archive, a Delta table, without Spark.
 
 Needs the extra `lake`, except for `catalog`.
 """

@@ -16,7 +16,7 @@ _NEEDED = ("deltalake", "pyarrow")
 
 
 class Lake:
-    """All archives that this process can reach. Credentials of object stores come from the environment."""
+    """All archives that this process can reach. Credentials come from the environment."""
 
     kind = archives.KIND
 

@@ -1,4 +1,4 @@
-"""Open Parquet files of archives and read their row groups, with a cache per process."""
+"""Read row groups of an archive's Parquet files, with a cache per process."""
 
 import threading
 from collections import OrderedDict
@@ -27,7 +27,7 @@ class Group(NamedTuple):
 
 
 class DataFile:
-    """One file, whose row groups hold records in offset order."""
+    """A file with records in offset order."""
 
     def __init__(self, name: tuple[str, str], opened: Any) -> None:
         self._name = name
@@ -49,7 +49,7 @@ class DataFile:
         return Group(index, bounds["offset"].min, bounds["offset"].max, latest)
 
     def groups_from(self, offset: int) -> list[Group]:
-        """Return the row groups with records at or after `offset`."""
+        """Return row groups with records at or after `offset`."""
         return [group for group in self._groups if group.last >= offset]
 
     def rows(self, group: Group) -> pa.Table:
@@ -57,7 +57,7 @@ class DataFile:
         return FILES.group((*self._name, group.place), lambda: self._read(group, COLUMNS))
 
     def scan(self, group: Group, columns: Sequence[str]) -> pa.Table:
-        """Return some columns of a row group for a single pass, without caching it."""
+        """Return some columns of a row group, uncached."""
         return self._read(group, columns)
 
     def _read(self, group: Group, columns: Sequence[str]) -> pa.Table:
@@ -95,7 +95,7 @@ class DataFile:
 
 
 class Files:
-    """An LRU cache of open files and row groups, for several threads."""
+    """A thread-safe LRU cache of open files and row groups."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -106,9 +106,7 @@ class Files:
     def open(self, table: str, path: str, filesystem: Any) -> DataFile:
         """Return a file of a table.
 
-        Raises:
-            FileNotFoundError, OSError: It cannot be opened.
-            ValueError, ArrowException: It does not belong to an archive.
+        Raise OSError if it cannot be opened, or ValueError, ArrowException if it is not an archive's.
         """
         name = table, path
         with self._lock:

@@ -1,7 +1,7 @@
-"""Read the Delta table of a topic's archive: find the files of a range and rebuild record batches.
+"""Read the Delta table of a topic's archive and rebuild record batches.
 
-The table's log alone has the least and greatest offset and time of each file. Files are opened only for records.
-Rebuilt batches keep offsets, times, keys and headers, null included.
+The table's log has the offsets and times of each file. Rebuilt batches keep offsets, times, keys and headers, null
+included.
 """
 
 from bisect import bisect_left
@@ -60,14 +60,10 @@ class _Partition:
 
 
 class LakeTable:
-    """The records of one topic in one table. Not thread-safe."""
+    """A topic's records in one table. Not thread-safe."""
 
     def __init__(self, url: str, topic_id: str) -> None:
-        """Open the table at a URL. Records of other topics, and of an earlier one of that name, are left out.
-
-        Raises:
-            ArchiveUnavailable: The table does not exist or cannot be read.
-        """
+        """Open a table, without records of other topics or an earlier one of that name. Raise ArchiveUnavailable."""
         self.url = url
         self._topic_id = topic_id
         self._table: DeltaTable | None = None
@@ -76,7 +72,7 @@ class LakeTable:
         self._look()
 
     def refresh(self) -> Mapping[int, Archived]:
-        """Load the table's current version and return its content by partition. Raise ArchiveUnavailable."""
+        """Load the current version and return its content by partition. Raise ArchiveUnavailable."""
         self._look()
         return {
             number: Archived(each.entries[0].first if each.entries else each.end, each.end)
@@ -134,9 +130,7 @@ class LakeTable:
     def read(self, partition: int, offset: int, end: int, limit: int) -> list[StoredBatch]:
         """Return about `limit` bytes of batches with the records from `offset` to before `end`.
 
-        Raises:
-            OffsetOutOfRange: The table starts after `offset`.
-            ArchiveUnavailable: A file is missing or unreadable, or the table ends before `offset`.
+        Raise OffsetOutOfRange before the table's start, ArchiveUnavailable after its end or without a file.
         """
         return self._again(lambda: self._read(partition, offset, end, limit))
 
@@ -169,7 +163,7 @@ class LakeTable:
         return known
 
     def _again(self, work: Callable[[], T]) -> T:
-        """Call `work`. If a file is missing (compacted, or vacuumed), refresh the table and retry once."""
+        """Refresh the table and retry once if a file was compacted or vacuumed."""
         try:
             try:
                 return work()
@@ -217,7 +211,7 @@ class LakeTable:
         return (entry for entry in known.from_offset(start) if entry.first < end)
 
     def start_after(self, partition: int, before_ms: int | None, max_bytes: int | None) -> int:
-        """Return the start of a partition without leading files that are older, or exceed `max_bytes`."""
+        """Return a partition's start after files that are older, or exceed `max_bytes`."""
         known = self._partitions.get(partition, _Partition())
         kept = sum(entry.size for entry in known.entries)
         for entry in known.entries:
@@ -228,12 +222,12 @@ class LakeTable:
         return known.end
 
     def start(self, partition: int) -> int:
-        """Return the first offset of a partition, or its end if it is empty."""
+        """Return a partition's first offset, or its end if empty."""
         known = self._partitions.get(partition, _Partition())
         return known.entries[0].first if known.entries else known.end
 
     def scan(self, partition: int, start: int, end: int, *, include_headers: bool) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a range, in order, as `records.arrow.schema` has them. Raise as `read`."""
+        """Yield a range's rows, in order, as `records.arrow.schema`. Raise as `read`."""
         position = start
         while position < end:
             found = self._again(partial(self._next_rows, partition, position, end, include_headers=include_headers))
@@ -260,12 +254,12 @@ class LakeTable:
         return None
 
     def files(self, partition: int, start: int, end: int) -> list[Entry]:
-        """Return the files that have records of the range."""
+        """Return the files with records of the range."""
         return list(self._within(partition, start, end))
 
 
 def _folder(url: str) -> pa.fs.FileSystem:
-    """Return the table's folder. delta-rs' file system would hold Python's lock while it waits for an object store."""
+    """delta-rs' file system would hold Python's lock while it waits for an object store."""
     filesystem, path = pa.fs.FileSystem.from_uri("s3://" + url[6:] if url.startswith("s3a://") else url)
     return pa.fs.SubTreeFileSystem(path, filesystem)
 
@@ -292,8 +286,7 @@ _APPEND_TIME = 1
 def batches(group: pa.Table, offset: int, end: int, limit: int, most: int) -> Iterator[StoredBatch]:
     """Yield the records from `offset` to before `end` as batches of at most `most` bytes.
 
-    `group` has rows in offset order. The batch that reaches `limit` bytes is the last. A single larger record may
-    exceed `most`.
+    Only a single record may exceed that. `group` is in offset order. The batch that reaches `limit` bytes is the last.
     """
     offsets = group["offset"].to_numpy()
     start, stop = np.searchsorted(offsets, [offset, end])

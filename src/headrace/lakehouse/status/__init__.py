@@ -1,1 +1,1 @@
-"""Counters and state of a running archive, without Spark, shared by all outputs."""
+"""Counters and state of a running archive, without Spark."""

@@ -1,4 +1,4 @@
-"""Count the progress of a running archive after each batch, for /metrics, terminal and console."""
+"""Count the progress of a running archive, for /metrics, terminal and console."""
 
 import threading
 import time
@@ -11,7 +11,7 @@ from headrace.metrics.runs import MOST_COMMITS, Commit, Freshness
 
 
 class Standing(NamedTuple):
-    """Progress of a table, in offsets of all partitions together."""
+    """A table's progress, in offsets of all partitions together."""
 
     archived: int
     end: int
@@ -67,7 +67,7 @@ class Progress:
 
     @property
     def batch_bytes(self) -> int:
-        """Bytes of Parquet that the batch wrote."""
+        """Bytes of Parquet in the batch."""
         return sum(topic.batch_bytes for topic in self.topics.values())
 
     @property
@@ -82,7 +82,7 @@ class Progress:
 
     @property
     def unreadable(self) -> tuple[str, ...]:
-        """One line for each stored batch, of any topic, that this batch skipped as unreadable."""
+        """One line for each stored batch, of any topic, that was skipped."""
         return tuple(line for topic in self.topics.values() for line in topic.unreadable)
 
 
@@ -120,7 +120,7 @@ class TopicFigures:
 
 
 class Figures:
-    """Collects the progress of an archive, from any thread."""
+    """Collects an archive's progress, from any thread."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         """Start at zero; `clock` returns seconds since 1970."""
@@ -151,7 +151,7 @@ class Figures:
             self._rates.append((now, progress.batch_rows))
 
     def stands(self, standing: Mapping[str, Standing]) -> None:
-        """Record the current ends of the tables and the logs."""
+        """Record the ends of the tables and the logs."""
         with self._lock:
             now = self._clock()
             for name, (archived, end) in standing.items():
@@ -160,7 +160,7 @@ class Figures:
                 topic.freshness.see(now, archived, end)
 
     def unknown(self) -> None:
-        """Keep the counters but forget the log ends, because the archive's process ended."""
+        """Keep the counters but forget the log ends: the archive's process ended."""
         with self._lock:
             for topic in self._topics.values():
                 topic.lag = None

@@ -1,7 +1,6 @@
-"""Report a running archive in a document in the storage, which the server's web console shows.
+"""Report a running archive in a document in the storage, for the server's web console.
 
-The document uses the storage that the archive reads, so it needs no other address. The archive does not wait for it and
-continues if the storage rejects it.
+The archive does not wait for the storage and continues if it rejects the document.
 """
 
 import contextlib
@@ -32,7 +31,7 @@ _MOST_RUNS: Final = 100
 
 @dataclass(frozen=True)
 class Told:
-    """Properties of an archive that do not change while it runs."""
+    """Constant properties of an archive."""
 
     redis: str
     """The storage URL of the server."""
@@ -43,15 +42,12 @@ class Told:
 
 
 class Teller:
-    """Writes the documents of one archive, one per topic, from its own thread."""
+    """Writes an archive's documents, one per topic, from its own thread."""
 
     def __init__(self, told: Told, figures: Figures, look: Callable[[], Mapping[str, Standing]] | None = None) -> None:
         """Write the documents now, every few seconds, and after each `news`.
 
-        Args:
-            told: Description of the archive.
-            figures: Counters, which are updated while the archive runs.
-            look: Returns the tables' progress, if nothing else updates `figures`.
+        `look` returns the tables' progress if nothing else updates `figures`.
         """
         self._of = told
         self._figures = figures
@@ -67,7 +63,7 @@ class Teller:
         self._wake.set()
 
     def end(self, state: State, problem: str = "") -> None:
-        """Write the final state. The wait for an unresponsive storage is limited."""
+        """Write the final state. The wait for the storage is limited."""
         self._state, self._problem = state, problem[:_MOST_PROBLEM]
         self._ended.set()
         self._wake.set()
@@ -144,7 +140,7 @@ class _When(msgspec.Struct, frozen=True):
 
 
 def make_room(connection: "redis.Redis", key: str, own: str) -> None:
-    """Delete the documents that were not updated for longest if there are too many besides our own."""
+    """Delete the least recently updated documents if there are too many."""
     if int(connection.hlen(key)) < _MOST_RUNS or connection.hexists(key, own):
         return
     told: dict[Any, Any] = connection.hgetall(key)

@@ -1,7 +1,7 @@
 """Archive one micro-batch exactly once: files, then each table's commit, then the group's.
 
-The order of the steps is the guarantee. After a kill before a table's commit, the files are unreferenced. After a later
-kill, the fences make the repeated batch empty.
+After a kill before a table's commit, the files are unreferenced. After a later kill, the fences make the repeated batch
+empty.
 """
 
 import tempfile
@@ -20,7 +20,7 @@ from headrace.lakehouse.write.table import ArchiveTable, Conflict, Snapshot, Wri
 
 
 class ArchiveGap(SparkError):
-    """The batch starts after records that the log still has but the table lacks: the checkpoint is another table's."""
+    """The table lacks earlier records that the log has: the checkpoint is another table's."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Fences:
-    """The first offset of each partition that a table lacks, from which the batch is written."""
+    """The first offset of each partition that a table lacks."""
 
     offsets: Mapping[TopicPartition, int]
     dead: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -104,7 +104,7 @@ class OffsetCommitter(Protocol):
 
 
 def standing_of(extents: Mapping[int, Extent], fences: Mapping[int, int]) -> Standing:
-    """Return a topic table's progress for fences below which it has everything."""
+    """Return a topic table's progress for these fences."""
     # Retention may have deleted archived records: nothing remains below the log start offset.
     archived = sum(max(one.start, min(one.end, fences.get(number, 0))) for number, one in extents.items())
     return Standing(archived, sum(one.end for one in extents.values()))
@@ -126,7 +126,7 @@ class _Done:
 
 
 class BatchArchiver:
-    """Archives micro-batches of topics, each into its own table."""
+    """Archives micro-batches, each topic into its own table."""
 
     def __init__(
         self,
@@ -189,13 +189,13 @@ class BatchArchiver:
                 had.traces |= {trace: None for result in mine for trace in result.traces}
                 had.reason = had.reason or next((result.reason for result in mine if result.dead), "")
                 self._step("table committed")
-            # Committed records are below their fences, so the next iteration skips them.
+            # Committed records are below their fences.
             if not refused:
                 break
         return replace(self._finish(done), conflicts=conflicts)
 
     def commit_group(self) -> BatchResult:
-        """Commit the tables' offsets for the group, which a crash between the two commits left out."""
+        """Commit the tables' offsets for the group, after a crash between the two commits."""
         return self._finish({})
 
     def _look(
@@ -232,8 +232,8 @@ class BatchArchiver:
     ) -> bool:
         """Add new columns to the tables. Return True if the batch must be written again for them.
 
-        A separate commit adds the columns, before the fences are read for the files. A rejected column joins `refused`:
-        records with it are set aside when the batch is written again.
+        A separate commit adds the columns, before the files' fences are read. The repeated batch sets records with a
+        rejected column aside.
         """
         changed = False
         for name, mine in _by_topic(results).items():
@@ -347,11 +347,8 @@ def _set_aside(
 ) -> None:
     """Commit the dead letters of a batch, before its other records.
 
-    `after` are the fences of the topic's table after the batch. `known` are the dead-letter table's fences when the
-    files were written.
-
-    Raises:
-        Conflict: Another archive has committed to the dead-letter table since.
+    `after` are the fences of the topic's table after the batch, `known` those of the dead-letter table when the files
+    were written. Raise Conflict if another archive has committed to it since.
     """
     if target.dead is None or not files:
         return

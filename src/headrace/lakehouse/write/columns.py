@@ -1,7 +1,4 @@
-"""Name the columns of typed tables, add columns, and fit a batch's rows to them.
-
-Each field has exactly one column, whatever its name.
-"""
+"""Name the columns of typed tables, one for each field, and fit a batch's rows to them."""
 
 import hashlib
 import re
@@ -29,13 +26,13 @@ class Decoded:
 
 
 def grown(known: pa.Schema, found: pa.Schema) -> pa.Schema:
-    """Return `known` with the additional columns of `found`. Common columns stay as they are."""
+    """Return `known` with the additional columns of `found`."""
     names = {folded(name) for name in known.names}
     return pa.schema([*known, *(one for one in found if folded(one.name) not in names)])
 
 
 def widened(found: pa.StructArray, columns: pa.Schema) -> pa.StructArray:
-    """Return the same rows with more columns, or in another order."""
+    """Return the rows with more columns, or in another order."""
     places = {one.name: place for place, one in enumerate(found.type)}
     arrays = [
         fitted(found.field(places[one.name]) if one.name in places else None, len(found), one.type) for one in columns
@@ -75,7 +72,7 @@ def fitted(column: pa.Array | None, rows: int, kind: pa.DataType) -> pa.Array:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error, as a reason."""
+    """Return an error's first line."""
     text = str(error).strip()
     return (text.splitlines()[0] if text else type(error).__name__)[:500]
 
@@ -88,7 +85,7 @@ REFUSED: Final = re.compile("[ ,;{}()\n\t=]")
 """Characters that Delta does not allow in a column's name."""
 # Also characters that a terminal cannot show and UTF-8 cannot encode.
 _ODD: Final = re.compile(f"{REFUSED.pattern[:-1]}\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
-# The underscore of an escape that a name already has is escaped, so two fields never share a column.
+# A name's own underscore is escaped, so two fields never share a column.
 _ESCAPE: Final = re.compile("_(?=x(?:[0-9a-f]{4,6})?_)")
 _DIGITS: Final = 8
 
@@ -107,14 +104,9 @@ def _digest(plain: str) -> str:
 
 
 def plain_name(field: str, *, own: bool = True) -> str:
-    """Return the column's name by rules 1 and 2.
+    """Return the column's name by rules 1 and 2. Raise ValueError if it is too long.
 
-    Args:
-        field: The field's name.
-        own: Whether the archive's own columns are at the same level, which is not so inside a struct.
-
-    Raises:
-        ValueError: The name is too long.
+    `own`: the archive's own columns are at the same level, so not inside a struct.
     """
     _check(field)
     name = _ODD.sub(_code, _ESCAPE.sub(_code, field)) or "_x_"
@@ -131,10 +123,10 @@ def plain_name(field: str, *, own: bool = True) -> str:
 
 
 class Names:
-    """Maps fields to the columns of a table or of a struct."""
+    """Maps fields to columns."""
 
     def __init__(self, columns: Iterable[str], *, own: bool = True) -> None:
-        """Prepare. `own`: whether the archive's own columns are at the same level."""
+        """Prepare. `own` as for `plain_name`."""
         self._own = own
         self._columns: set[str] = set()
         self._folded: set[str] = set()
@@ -150,11 +142,7 @@ class Names:
         return column in self._columns
 
     def column(self, field: str) -> str:
-        """Return the column of a field, which may not exist yet.
-
-        Raises:
-            ValueError: The field cannot get a name.
-        """
+        """Return the column of a field, which may not exist yet. Raise ValueError if it cannot get a name."""
         name = plain_name(field, own=self._own)
         if name not in self._columns and folded(name) in self._folded:
             name = f"{name}_{_digest(name)}"
@@ -164,11 +152,7 @@ class Names:
 
 
 def assigned(fields: Collection[str], columns: Iterable[str], *, own: bool = True) -> dict[str, str]:
-    """Return the columns of fields at the same level: those of `columns` first, then new ones in order.
-
-    Raises:
-        ValueError: A field cannot get a name.
-    """
+    """Return the columns of fields at one level, existing ones first. Raise as `Names.column`."""
     names = Names(columns, own=own)
     found = {}
     for name in fields:

@@ -1,8 +1,4 @@
-"""Write data files of a table and their statistics for Delta's log.
-
-The layout lets a reader find an offset with few reads. The statistics are minimum, maximum and null count of every
-primitive column.
-"""
+"""Write data files of a table, with minimum, maximum and null count of every primitive column for Delta's log."""
 
 import contextlib
 import itertools
@@ -66,7 +62,7 @@ class Unbounded(ValueError):
 
 
 class Statistics:
-    """Statistics of one file's rows, collected while they are written."""
+    """Statistics of a file that is being written."""
 
     def __init__(self, columns: pa.Schema, *, leave_out: frozenset[str] = frozenset()) -> None:
         numbers = itertools.count()
@@ -75,7 +71,7 @@ class Statistics:
         self.rows = 0
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Add the rows of a batch, which have their own row groups in the file."""
+        """Add a batch, which has its own row groups."""
         if rows.num_rows == 0:
             return
         self.rows += rows.num_rows
@@ -107,7 +103,7 @@ class Statistics:
                 self._unbounded.add(leaf.names)
 
     def json(self, footer: pq.FileMetaData) -> str:
-        """Return the statistics of an add action: of all columns, or only the number of rows."""
+        """Return an add action's statistics: of all columns, or only the number of rows."""
         low, high, nulls, missing = self.parts(footer)
         if missing:
             return f'{{"numRecords":{self.rows}}}'
@@ -139,7 +135,7 @@ class Statistics:
 
 
 def can_skip(column: pa.Field) -> bool:
-    """Return whether Delta can skip files by this column's name: it is neither nested nor boolean."""
+    """Return whether Delta can skip files by this column: it is neither nested nor boolean."""
     named = column.name.isidentifier() and column.name.isascii()
     kind = column.type
     other = pa.types.is_nested(kind) or _is_binary(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)
@@ -147,7 +143,7 @@ def can_skip(column: pa.Field) -> bool:
 
 
 def written(rows: int, low: dict[str, Any], high: dict[str, Any], nulls: dict[str, Any]) -> str:
-    """Return Delta's JSON of these parts, with the given digits of numbers."""
+    """Return Delta's JSON of these parts; numbers keep their digits."""
     return f'{{"numRecords":{rows},"minValues":{_text(low)},"maxValues":{_text(high)},"nullCount":{_text(nulls)}}}'
 
 
@@ -158,7 +154,7 @@ def _text(value: Any) -> str:
 
 
 def _quoted(text: str) -> str:
-    # Not escaped: delta-rs decodes some escaped characters beyond U+FFFF, such as U+20000, wrongly.
+    # delta-rs decodes some escaped characters, such as U+20000, wrongly.
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -262,7 +258,7 @@ _STATISTICS: Final = ["topic", "partition", "offset", "timestamp", "timestampTyp
 
 
 def writer(sink: Any, columns: pa.Schema) -> pq.ParquetWriter:
-    """Return a writer of the archive's columns and optional others after them."""
+    """Return a writer of the archive's and optional columns."""
     decoded = _flat(columns, columns.names[len(_ARCHIVE) :])
     return pq.ParquetWriter(
         sink,
@@ -277,7 +273,7 @@ def writer(sink: Any, columns: pa.Schema) -> pq.ParquetWriter:
 
 
 class OpenFile:
-    """A Parquet file that is being written, with its statistics."""
+    """A Parquet file in progress, with its statistics."""
 
     def __init__(
         self,
@@ -295,7 +291,7 @@ class OpenFile:
 
     @property
     def size(self) -> int:
-        """Return the bytes so far, without those that the writer buffers."""
+        """Return the bytes so far, without the writer's buffer."""
         return int(self._sink.tell())
 
     def write(self, rows: pa.RecordBatch, group_rows: int) -> None:
@@ -304,7 +300,7 @@ class OpenFile:
         self.statistics.add(rows)
 
     def close(self) -> tuple[int, pq.FileMetaData]:
-        """Finish the file durably and return its size in bytes and its footer."""
+        """Finish the file durably. Return its size in bytes and its footer."""
         self._writer.close()
         return self._place.finish(self._sink), self._writer.writer.metadata
 
@@ -319,7 +315,7 @@ _ARCHIVE: Final = ("key", "value", "topic", "partition", "offset", "timestamp", 
 
 
 def with_field_ids(columns: pa.Schema) -> pa.Schema:
-    """Return all columns of a table, in order, with their field IDs."""
+    """Return a table's columns with field IDs."""
     numbers = itertools.count(1)
     own = min(len(_ARCHIVE), len(columns))
     found = list(_numbered(list(columns)[:own], numbers))
@@ -369,7 +365,7 @@ def _flat(columns: pa.Schema, names: list[str]) -> list[str]:
 
 
 def group_rows(batch: pa.RecordBatch) -> int:
-    """Return the rows of a row group of about 4 MiB, estimated from a sample."""
+    """Return the rows of about 4 MiB, estimated from a sample."""
     low, high = _GROUP_ROWS
     fitting = _GROUP_BYTES * batch.num_rows // max(1, batch.nbytes)
     return int(max(low, min(high, fitting)))

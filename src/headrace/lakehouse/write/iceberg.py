@@ -1,7 +1,7 @@
 """Mirror a Delta table's files as an Iceberg table in a standard catalog.
 
-After each Delta commit, one Iceberg commit adds missing files and removes those that are gone. The difference is always
-computed again. The next commit thus repairs an interrupted one, and of two concurrent commits one finds nothing to do.
+After each Delta commit, one Iceberg commit applies the difference, which is always computed again. The next commit thus
+repairs an interrupted one, and of two concurrent commits one finds nothing to do.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ class CatalogUnavailable(SparkError):
 
 @dataclass(frozen=True)
 class IcebergName:
-    """A catalog and a table in it, with settings from pyiceberg or from the user."""
+    """A catalog and a table in it, with pyiceberg's or the user's settings."""
 
     text: str
     """`CATALOG:NAMESPACE.TABLE`; `{topic}` in it is replaced by the topic's name."""
@@ -64,7 +64,7 @@ class IcebergName:
             raise OptionError(f"--iceberg must be CATALOG:NAMESPACE.TABLE, such as lake:archive.{TOPIC}: {self.text!r}")
 
     def of(self, topic: str) -> "IcebergName":
-        """Return the name for a topic, with `_` for characters that a table's name may not have."""
+        """Return a topic's name, with `_` for characters that tables may not have."""
         return IcebergName(self.text.replace(TOPIC, re.sub(r"[^A-Za-z0-9_]", "_", topic)), self.options)
 
 
@@ -72,12 +72,7 @@ class IcebergTwin:
     """The Iceberg table of a Delta table."""
 
     def __init__(self, name: IcebergName, table: ArchiveTable) -> None:
-        """Open or create the Iceberg table, and record it in the Delta table.
-
-        Raises:
-            CatalogUnavailable: The catalog does not answer.
-            TableError: The name belongs to another table.
-        """
+        """Open or create the Iceberg table, and record it in the Delta table. Raise CatalogUnavailable, TableError."""
         name.check()
         self._place = table.place
         catalog, _, identifier = name.text.partition(":")
@@ -110,7 +105,7 @@ class IcebergTwin:
         with contextlib.suppress(NamespaceAlreadyExistsError):
             self._catalog.create_namespace(self._identifier[:-1])
         try:
-            # Some catalogs return an existing table, so its Delta table is always checked.
+            # Some catalogs return an existing table.
             found = self._create()
         except TableAlreadyExistsError:
             found = self._catalog.load_table(self._identifier)
@@ -136,7 +131,7 @@ class IcebergTwin:
                 )
 
     def _check_files(self, paths: Iterable[str], columns: pa.Schema) -> None:
-        """Check the field IDs of files to be listed. Older files have none and are read by column name."""
+        """Check the field IDs of files. Older files have none and are read by column name."""
         wanted = dict(field_ids(data_files.with_field_ids(columns)))
         for path in paths:
             with self._table.io.new_input(path).open() as file:
@@ -147,7 +142,7 @@ class IcebergTwin:
     def _create(self) -> Any:
         """Create a table, with its metadata next to Delta's log or where the catalog keeps all metadata.
 
-        It starts with one column, because catalogs number the columns of a new table in different orders.
+        It starts with one column, because catalogs number several columns in different orders.
         """
         from pyiceberg.exceptions import BadRequestError, ForbiddenError  # noqa: PLC0415
 
@@ -157,7 +152,7 @@ class IcebergTwin:
             data_files.with_field_ids(pa.schema([COLUMNS.field(0)])),
             properties={
                 _DELTA: self._delta,
-                # After a conflict the commit is computed again here, never resent.
+                # After a conflict the commit is computed again, never resent.
                 "commit.retry.num-retries": "0",
                 # The files belong to the Delta table, too.
                 "gc.enabled": "false",
@@ -171,10 +166,7 @@ class IcebergTwin:
             return create()
 
     def sync(self, snapshot: Snapshot) -> int:
-        """Make the Iceberg table list the Delta table's files, and return the number of changes.
-
-        Raise CatalogUnavailable.
-        """
+        """List the Delta table's files in Iceberg. Return the number of changes. Raise CatalogUnavailable."""
         from pyiceberg.exceptions import CommitFailedException  # noqa: PLC0415
 
         wanted = {file_url(self._place, path) for path in snapshot.paths()}
@@ -191,7 +183,7 @@ class IcebergTwin:
                 failure = error
             except SparkError:
                 raise
-            except Exception as error:  # pyiceberg and its dependencies raise many types
+            except Exception as error:
                 raise self._unavailable(error) from error
         assert failure is not None
         raise self._unavailable(failure) from failure
@@ -217,10 +209,7 @@ class IcebergTwin:
                     swap.append_data_file(parquet_file_to_data_file(self._table.io, transaction.table_metadata, path))
 
     def listed(self, *, since: datetime) -> set[str]:
-        """Return the URLs of all files in snapshots, after expiring snapshots older than `since`.
-
-        Raise CatalogUnavailable.
-        """
+        """Return the URLs of files in snapshots, after expiring those older than `since`. Raise CatalogUnavailable."""
         try:
             self._table.refresh()
             self._table.maintenance.expire_snapshots().older_than(since).commit()
@@ -228,7 +217,7 @@ class IcebergTwin:
             if self._table.current_snapshot() is None:
                 return set()
             return set(self._table.inspect.all_files()["file_path"].to_pylist())
-        except Exception as error:  # pyiceberg and its dependencies raise many types
+        except Exception as error:
             raise self._unavailable(error) from error
 
     def _unavailable(self, error: Exception) -> CatalogUnavailable:
@@ -236,13 +225,13 @@ class IcebergTwin:
 
 
 def twin_of(table: ArchiveTable, options: Mapping[str, str]) -> IcebergTwin | None:
-    """Return the Iceberg mirror of a Delta table, or None. Raise as IcebergTwin."""
+    """Return a Delta table's Iceberg mirror, or None. Raise as IcebergTwin."""
     name = table.noted(PROPERTY)
     return None if name is None else IcebergTwin(IcebergName(name, options), table)
 
 
 def file_url(place: Place, relative: str) -> str:
-    """Return the URL of a file as Iceberg lists it."""
+    """Return a file's URL as Iceberg lists it."""
     root = place.url if place.path is None else iceberg_location(place.path)
     return f"{root}/{relative}"
 
@@ -261,7 +250,7 @@ def _widen(transaction: Any, columns: pa.Schema) -> None:
     number = max(schema.schema_id for schema in before.schemas) + 1
     schema = pyarrow_to_schema(data_files.with_field_ids(columns)).model_copy(update={"schema_id": number})
     names = schema.name_mapping.model_dump_json()
-    # pyiceberg's public method to add columns chooses their IDs itself.
+    # pyiceberg's public method chooses field IDs itself.
     transaction._apply(  # noqa: SLF001
         (
             AddSchemaUpdate(schema=schema),

@@ -1,6 +1,6 @@
 """Access a table's folder, local or in an object store, with delta-rs' storage options.
 
-Driver and executors use the same options, so the table's log and files always use the same client.
+Driver and executors use the same options, and thus the same client for log and files.
 """
 
 import contextlib
@@ -47,10 +47,7 @@ class Place:
     def of(cls, text: str, storage: Mapping[str, str] | None = None, *, schemes: Collection[str] = SCHEMES) -> "Place":
         """Return the place of a directory, a `file:` URL, or an object store's URL with one of `schemes`.
 
-        Empty `schemes` accept all of delta-rs.
-
-        Raises:
-            TableError: The URL's scheme is unknown, or delta-rs cannot use the path.
+        Empty `schemes` accept all of delta-rs. Raise TableError for an unknown scheme or unsuitable path.
         """
         try:
             path = local_path(text)
@@ -66,7 +63,7 @@ class Place:
         return cls(url=file_url(path))
 
     def beside(self, suffix: str) -> "Place":
-        """Return the place with `suffix` appended to its name."""
+        """Append to the place's name."""
         return Place(url=self.url + suffix, storage=self.storage)
 
     @property
@@ -101,7 +98,7 @@ class Place:
         description: str | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        """Create a Delta table here, unless another process has just done so."""
+        """Create a Delta table, unless another process has just done so."""
         DeltaTable.create(
             self.uri,
             columns,
@@ -117,24 +114,24 @@ class Place:
         return bool(DeltaTable.is_deltatable(self.uri, self.options))
 
     def files(self) -> pa_fs.FileSystem:
-        """Return the folder as a file system, with paths relative to the table."""
+        """Return a file system with paths relative to the table."""
         path = self.path
         if path is not None:
             return pa_fs.SubTreeFileSystem(str(path), pa_fs.LocalFileSystem())
         return _store(self)
 
     def create(self, relative: str) -> Any:
-        """Create a file with its folders, open for writing."""
+        """Create a file with its folders."""
         path = self.path
         if path is not None:
             target = path / relative
             target.parent.mkdir(parents=True, exist_ok=True)
             return target.open("wb")
-        # Buffered, because delta-rs does not accept the unbuffered type.
+        # delta-rs does not accept the unbuffered type.
         return self.files().open_output_stream(relative, buffer_size=_BUFFER)
 
     def finish(self, file: Any) -> int:
-        """Close a file of `create` durably and return its size in bytes."""
+        """Close a file durably and return its size in bytes."""
         file.flush()
         if self.path is not None:
             os.fsync(file.fileno())
@@ -143,7 +140,7 @@ class Place:
         return size
 
     def abandon(self, file: Any, relative: str) -> None:
-        """Delete an unfinished file of `create`."""
+        """Delete an unfinished file."""
         with contextlib.suppress(OSError, ValueError, pa.ArrowException):
             file.close()
         self.delete(relative)
@@ -166,12 +163,7 @@ class Place:
             return
 
     def check(self) -> None:
-        """Write and delete a file, to find missing permissions before any data moves.
-
-        Raises:
-            TableError: Permissions or the bucket are missing.
-            StoreUnavailable: The store does not answer.
-        """
+        """Write and delete a file, to find missing permissions early. Raise TableError, StoreUnavailable."""
         probe = f"_headrace/{uuid.uuid4().hex}"
         try:
             self.write(probe, b"Headrace looks whether it may write here.")
@@ -180,7 +172,7 @@ class Place:
         self.delete(probe)
         path = self.path
         if path is not None:
-            with contextlib.suppress(OSError):  # another process may be checking at the same time
+            with contextlib.suppress(OSError):  # another process may be checking, too
                 (path / "_headrace").rmdir()
 
 

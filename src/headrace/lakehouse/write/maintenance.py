@@ -1,7 +1,7 @@
 """Maintain an archive's table: join small files, expire old records, and delete unlisted files.
 
-Each task is safe next to a running archive, which sets other fences, and next to readers, because vacuum keeps their
-files. A separate fence prevents two concurrent tasks: delta-rs would let both replace the same file.
+Tasks are safe next to a running archive, which sets other fences, and next to readers, because vacuum keeps their
+files. A separate fence prevents concurrent tasks: delta-rs would let two replace the same file.
 """
 
 import time
@@ -63,11 +63,8 @@ def compact(
 ) -> Compacted:
     """Join neighboring small files of each partition, in offset order. `after_commit` gets the table.
 
-    Joined files have about `target_bytes`. Files above three quarters of it stay as they are.
-
-    Raises:
-        Conflict: Another process is maintaining the table.
-        TableError, StoreUnavailable: The table cannot be read or written.
+    Joined files have about `target_bytes`. Files above three quarters of it stay as they are. Raise Conflict,
+    TableError, StoreUnavailable.
     """
     done = Compacted()
     while True:
@@ -103,8 +100,8 @@ def expire(
 ) -> tuple[int, int]:
     """Remove leading files of each partition whose records are all older. Return (files, records).
 
-    A file with a younger record stops it, so that a partition has no gaps. Vacuum deletes the files later, for the sake
-    of current readers. Raise as `compact`.
+    A file with a younger record stops it, so that a partition has no gaps. Vacuum deletes the files. Raise as
+    `compact`.
     """
     snapshot = table.snapshot()
     old: list[_Listed] = []
@@ -122,19 +119,13 @@ def expire(
 def vacuum(table: ArchiveTable, *, older_than_h: int, spare: Iterable[str] = (), dry_run: bool = False) -> list[str]:
     """Delete files that were unlisted for `older_than_h` hours or never committed. Return their paths.
 
-    Args:
-        table: The table.
-        older_than_h: Time for readers of an older version.
-        spare: Files that other tables list, relative to the table.
-        dry_run: Only return the paths.
-
-    Raises:
-        TableError, StoreUnavailable: The table cannot be read or written.
+    `older_than_h` is for readers of an older version. `spare` are files that other tables list. Raise TableError,
+    StoreUnavailable.
     """
     place = table.place
     kept = set(spare)
     try:
-        # Uses the time of removal from the table, and the age of files that were never in it.
+        # Uses the time of removal from the table, or the age of files that were never in it.
         found = place.delta().vacuum(older_than_h, dry_run=True, enforce_retention_duration=False, full=True)
         deleted = sorted(path for path in found if path not in kept)
         if not dry_run:
@@ -150,7 +141,7 @@ def _runs(files: Iterable[_Listed], target_bytes: int) -> Iterator[list[_Listed]
         run: list[_Listed] = []
         for file in mine:
             large = file.size > target_bytes * 3 // 4
-            # A repeated batch adds dead letters between those that its first attempt committed.
+            # A repeated batch adds dead letters between those of its first attempt.
             overlaps = bool(run) and file.start < run[-1].end
             if run and (large or overlaps or sum(one.size for one in run) + file.size > target_bytes):
                 if len(run) > 1:
@@ -170,7 +161,7 @@ def _by_partition(files: Iterable[_Listed]) -> dict[tuple[str, int], list[_Liste
 
 
 def _join(place: Place, columns: pa.Schema, run: list[_Listed]) -> WrittenFile:
-    """Join files into one without changing the order; memory holds a few thousand records at a time."""
+    """Memory holds a few thousand records."""
     files = place.files()
     first = run[0]
     joined, following = None, first.start

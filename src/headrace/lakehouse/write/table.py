@@ -1,7 +1,7 @@
 """Access a Delta table: its columns, its fences, and the commit that changes files and fences together.
 
-A commit's content must be computed from the snapshot it is committed against. Delta refuses it if another commit has
-set one of the same `txn` IDs since then.
+A commit's content must be computed from its snapshot. Delta refuses it if another commit has set one of the same `txn`
+IDs since then.
 """
 
 import json
@@ -50,10 +50,7 @@ _CHECKPOINT_EVERY: Final = "50"
 
 
 def merged(found: Iterable[pa.Schema]) -> pa.Schema:
-    """Merge new columns that several tasks have found.
-
-    Whole numbers become fractions and decimals. Otherwise the first type, and the first spelling of a name, applies.
-    """
+    """Merge new columns. Whole numbers become fractions and decimals. Otherwise the first type and spelling applies."""
     kinds: dict[str, tuple[str, pa.DataType]] = {}
     for columns in found:
         for one in columns:
@@ -88,7 +85,7 @@ class WrittenFile:
 
 
 class ArchiveFile:
-    """An archive file that is being written: records of one partition, in offset order."""
+    """An archive file that is being written."""
 
     def __init__(self, place: Place, topic: str, topic_id: str, partition: int, first: pa.RecordBatch) -> None:
         self.columns = first.schema
@@ -107,11 +104,11 @@ class ArchiveFile:
 
     @property
     def size(self) -> int:
-        """Return the bytes so far, without those that the writer buffers."""
+        """Return the bytes so far, without the writer's buffer."""
         return self._file.size
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Append records that follow the previous ones."""
+        """Append records in offset order."""
         self._file.write(rows, self._group_rows)
         extremes = pc.min_max(rows.column("timestamp").cast(pa.int64()))
         self._times.append((extremes["min"].as_py(), extremes["max"].as_py()))
@@ -144,11 +141,9 @@ class ArchiveTable:
     """A Delta table with records of topics."""
 
     def __init__(self, place: Place, columns: pa.Schema = COLUMNS, *, make: bool = True) -> None:
-        """Open the table at `place`. Create it with `columns` if it is missing and `make` is set.
+        """Open the table at `place`, or create it with `columns` if `make` is set.
 
-        Raises:
-            TableError: The place has other content, the columns differ, or writing is not allowed.
-            StoreUnavailable: The object store does not answer.
+        Raise StoreUnavailable, or TableError for other content, other columns or missing permissions.
         """
         self.place = place
         _create_if_missing(place, columns, make=make)
@@ -167,15 +162,12 @@ class ArchiveTable:
             try:
                 self._table.alter.set_table_properties({_SKIPPING: ",".join(_KNOWN)}, raise_if_not_exists=False)
             except CommitFailedError:
-                self.snapshot()  # another writer changed the table, perhaps in the same way
+                self.snapshot()  # another writer changed the table
             except (DeltaError, OSError) as error:
                 raise failed(self.place, "was not changed", error) from error
 
     def snapshot(self) -> "Snapshot":
-        """Return the current version of the table. Earlier snapshots become invalid.
-
-        Raise TableError, StoreUnavailable.
-        """
+        """Return the current version. Earlier snapshots become invalid. Raise TableError, StoreUnavailable."""
         try:
             self._table.update_incremental()
         except (DeltaError, OSError) as error:
@@ -183,7 +175,7 @@ class ArchiveTable:
         return Snapshot(self.place, self._table)
 
     def note(self, name: str, value: str) -> None:
-        """Set a property of the table. Raise TableError, StoreUnavailable."""
+        """Set a property. Raise as `snapshot`."""
         if self.noted(name) == value:
             return
         try:
@@ -197,10 +189,7 @@ class ArchiveTable:
         return None if found is None else str(found)
 
     def widen(self, known: pa.Schema, found: Sequence[pa.Schema]) -> bool:
-        """Add columns of `found` that `known` lacks, and return whether there were any.
-
-        Earlier snapshots become invalid. Raise TableError, StoreUnavailable.
-        """
+        """Add columns that `known` lacks. Return whether there were any. Otherwise as `snapshot`."""
         names = {name.casefold() for name in known.names}
         new = [one for one in merged(found) if one.name.casefold() not in names]
         if not new:
@@ -218,7 +207,7 @@ class ArchiveTable:
         return True
 
     def discard(self, files: Iterable[WrittenFile]) -> None:
-        """Delete files that were never committed."""
+        """Delete uncommitted files."""
         for file in files:
             self.place.delete(file.path)
 
@@ -254,10 +243,7 @@ class Snapshot:
         return {partition: version for partition, version in versions.items() if version is not None}
 
     def offsets(self, topic_id: str, partition: int, start: int, end: int) -> pa.Array:
-        """Return the int64 offsets of one partition's records from `start` to before `end`, unordered.
-
-        Raise TableError, StoreUnavailable.
-        """
+        """Return the int64 offsets of a partition's records in the range, unordered. Raise as `snapshot`."""
         files = self._place.files()
         found = [pa.array([], pa.int64())]
         try:
@@ -276,12 +262,12 @@ class Snapshot:
         return pa.concat_arrays(found)
 
     def paths(self) -> list[str]:
-        """Return the files' paths relative to the table."""
+        """Return the files' relative paths."""
         paths: list[str] = pa.table(self._table.get_add_actions(flatten=True)).column("path").to_pylist()
         return paths
 
     def topics(self) -> set[str]:
-        """Return the names of the topics in the files."""
+        """Return the names of topics in the files."""
         actions = pa.table(self._table.get_add_actions(flatten=True))
         names = actions.column("min.topic").unique().to_pylist() if "min.topic" in actions.column_names else []
         return {name for name in names if name is not None}
@@ -312,7 +298,7 @@ class Snapshot:
         *,
         mode: Literal["append", "overwrite"] = "append",
     ) -> None:
-        """Commit actions and `txn` entries against this snapshot. Raise as `commit`."""
+        """Commit actions and `txn` entries. Raise as `commit`."""
         before = self.version
         commit_id = uuid.uuid4().hex
         try:
@@ -352,7 +338,7 @@ class Snapshot:
 
 
 def _may_have(file: Mapping[str, Any], column: str, low: int, high: int) -> bool:
-    """Return whether a file may have values from `low` to `high`. Other writers may leave out bounds."""
+    """Other writers may leave out bounds."""
     least, most = file.get(f"min.{column}"), file.get(f"max.{column}")
     return (least is None or least <= high) and (most is None or most >= low)
 
@@ -384,7 +370,7 @@ def _create_if_missing(place: Place, columns: pa.Schema, *, make: bool) -> None:
 
 
 def _field(column: pa.Field) -> Field:
-    """Return a column as a Delta field. The first VARIANT raises the table's reader requirements."""
+    """The first VARIANT raises the table's reader requirements."""
     if column.type == VARIANT:
         return Field(column.name, VariantType())
     return Schema.from_arrow(pa.schema([column])).fields[0]
@@ -395,7 +381,7 @@ def _names_and_types(schema: Schema) -> list[tuple[str, str]]:
 
 
 def add_action(topic_id: str, file: WrittenFile, *, data_change: bool = True) -> AddAction:
-    """Return the add action of a file, with statistics for pruning."""
+    """Return a file's add action, with statistics."""
     low = {
         "topic": json.dumps(file.topic),
         "partition": str(file.partition),

@@ -1,8 +1,7 @@
 """The lakehouse archive: copy a topic into a Delta table, every record exactly once.
 
-The table holds the archiver's state: one `txn` per partition, `headrace:<topic id>:<partition>`, with the next offset
-to archive as its version. The commit that adds files updates it, and fails if another process committed first. Spark's
-checkpoint is optional.
+A `txn` per partition, `headrace:<topic id>:<partition>`, has the next offset to archive as its version. The commit that
+adds files updates it, and fails if another process committed first. Spark's checkpoint is optional.
 """
 
 from headrace.lakehouse.status.counters import Progress, Standing, TopicProgress

@@ -1,7 +1,6 @@
 """Write Parquet files of the archive in Spark tasks, directly from the log.
 
-A file holds one partition's records in offset order, with small row groups and statistics, so that a reader finds an
-offset with few reads.
+Small row groups and statistics help readers to find an offset.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,7 +22,7 @@ from headrace.spark.source.tasks import quarantine
 
 @dataclass(frozen=True, kw_only=True)
 class Destination:
-    """Source and target of one topic's records. It is sent to the tasks."""
+    """Source and target of a topic's records. It is sent to the tasks."""
 
     redis: str
     table: Place
@@ -66,17 +65,13 @@ class Written:
 def write_range(
     destination: Destination, stream: str, offsets: Range, unreadable: list[str], traces: list[str]
 ) -> Written:
-    """Write a range of one partition; no file if the log has nothing left of it.
+    """Write a range of one partition, if the log still has any of it.
 
-    `unreadable` gets a line for each skipped batch, and `traces` some traces of the records.
+    `unreadable` gets a line for each skipped batch, and `traces` some traces of the records. Records of a typed table
+    that cannot be written go to the dead-letter table. If a file fails, the range is written again, with a trial of
+    each batch in memory.
 
-    Records of a typed table that cannot be written go to the dead-letter table. If a file fails, the range is written
-    again, with a trial of each batch in memory.
-
-    Raises:
-        CorruptLog: A batch cannot be read, without `skip_unreadable`.
-        DataLoss: Part of the range is gone, with `fail_on_data_loss`.
-        StoreUnavailable, TableError: The files cannot be written.
+    Raise CorruptLog without `skip_unreadable`, DataLoss with `fail_on_data_loss`, StoreUnavailable, TableError.
     """
     told = len(unreadable), len(traces)
     try:

@@ -75,10 +75,7 @@ def run(
 ) -> Progress:
     """Archive until the tables have all records present at the start (`once`), or until interrupted.
 
-    `on_start` gets the running archive; other arguments are those of `start`.
-
-    Raises:
-        SparkError: The cause of the end, in one line.
+    `on_start` gets the running archive; other arguments as for `start`. Raise SparkError for the cause of the end.
     """
     archive = start(settings, once=once, spark=spark, on_progress=on_progress, on_note=on_note, step=step)
     try:
@@ -100,19 +97,11 @@ def start(
     step: Step = lambda _: None,
     tells: bool = True,
 ) -> "Archive":
-    """Start to archive in the background.
+    """Start to archive in the background. Raise SparkError if the topic, table, Redis or listener cannot be used.
 
-    Args:
-        settings: The archive's settings.
-        once: End when the tables have all records present at the start.
-        spark: The session, or None to start one.
-        on_progress: Called after every batch and once before the first, from another thread.
-        on_note: Gets one line for the user per event: a retried error, a new topic.
-        step: Called at each step of a batch, for tests.
-        tells: Whether to report to the web console. A supervisor may do that instead.
-
-    Raises:
-        SparkError: The topic, table, Redis or Kafka listener cannot be used.
+    `once` ends it when the tables have all records present at the start. `on_note` gets one line for the user per
+    event. `tells` reports to the web console, which a supervisor may do instead. Another thread calls `on_progress`
+    after every batch and before the first. Tests set `step`.
     """
     settings.check()
     return Archive(settings, once=once, spark=spark, on_progress=on_progress, on_note=on_note, step=step, tells=tells)
@@ -175,7 +164,7 @@ class Archive:
         self._thread.start()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for the end and return whether it came. Raise the SparkError that caused it."""
+        """Wait for the end and return whether it came. Raise its SparkError."""
         self._thread.join(timeout_s)
         if self._thread.is_alive():
             return False
@@ -184,7 +173,7 @@ class Archive:
         return True
 
     def stop(self) -> None:
-        """Stop now. An unfinished batch is not committed and is repeated next time."""
+        """Stop now. An unfinished batch is repeated next time."""
         self._stopping.set()
         self._stop_query()
         self._thread.join()
@@ -202,19 +191,19 @@ class Archive:
         self.stop()
 
     def standing(self) -> dict[str, Standing]:
-        """Return each table's progress. Raise SparkError if the storage does not answer."""
+        """Return each table's progress. Raise SparkError."""
         return self._targets.standing({name: topic.fences for name, topic in self.progress.topics.items()})
 
     def _looked(self) -> dict[str, Standing]:
         try:
             return self.standing()
         except SparkError:
-            return {}  # the archiving thread reports that the storage is away
+            return {}  # the archiving thread reports it
 
     def _begin(self) -> None:
         self._targets.clear()
         result = self._archiver.commit_group()
-        if result.group_error is not None and not self.queries:  # a group that never worked is a mistake
+        if result.group_error is not None and not self.queries:  # it never worked, so it is a mistake
             raise result.group_error
         self._targets.sync(result)
         self._report(result, 0.0)
@@ -263,7 +252,7 @@ class Archive:
     def _java_lives(self) -> bool:
         try:
             self.spark.sparkContext._jsc.sc().applicationId()
-        except Exception:  # any error of the bridge means that the JVM does not answer
+        except Exception:  # the JVM does not answer
             return False
         return True
 
@@ -320,7 +309,7 @@ class Archive:
         settings = self._settings
         self.queries += 1
         self.spark.dataSource.register(ranges.RangeSource)
-        # Polling interval of an idle archive; Spark's default of 10 ms would use a whole core.
+        # Spark's default of 10 ms would use a whole core while idle.
         self.spark.conf.set("spark.sql.streaming.pollingDelay", _POLL)
         options = {
             "redis": settings.redis,

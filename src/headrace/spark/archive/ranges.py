@@ -1,7 +1,6 @@
 """Stream offset ranges instead of records, as the archive's source.
 
-The archive's tasks read the log and write Parquet themselves, so records need not pass through the JVM. Offsets, limits
-and checkpoint are those of `format("headrace")`.
+Records do not pass through the JVM. Offsets, limits and checkpoint are those of `format("headrace")`.
 """
 
 import base64
@@ -85,11 +84,11 @@ class RangeSource(DataSource):
         return "headrace_ranges"
 
     def schema(self) -> StructType:
-        """Return the columns; one row is one task's range."""
+        """Return the columns of a task's range."""
         return RANGES
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's names
-        """Return a reader with the offsets of `format("headrace")`."""
+        """Return a reader."""
         given = {name: value for name, value in self.options.items() if name != FENCES}
         parsed = source_options.parse(given, default_redis=environment.redis_url())
         source_options.check_streaming(parsed)
@@ -105,10 +104,7 @@ class RangeReader(StreamReader):
         self._ids = client_offsets.ids_from_json(fences)
 
     def initialOffset(self) -> StoredOffset:  # noqa: N802  # Spark's name
-        """Return the tables' fences, or log starts where there are none.
-
-        The fences carry topic IDs, which reveal a recreated topic.
-        """
+        """Return the tables' fences, or log starts. Topic IDs in them reveal a recreated topic."""
         found = self._look(now=None)
         first = {one: self._fences.get(one, extent.start) for one, extent in found.items()}
         return client_offsets.to_json(first, {**topic_ids(self._topics), **self._ids})
@@ -130,12 +126,7 @@ Destinations = Mapping[str, Destination]
 
 
 def write(frame: DataFrame, destinations: Destinations, fences: Mapping[TopicPartition, int]) -> list[RangeResult]:
-    """Run the tasks of one micro-batch, which write the files.
-
-    Raises:
-        DataLoss: Records to be archived are gone.
-        StorageUnavailable, StoreUnavailable: A task lost Redis, or the tables' store.
-    """
+    """Run the tasks of one micro-batch. Raise DataLoss, StorageUnavailable, StoreUnavailable."""
     task = partial(_write_task, dict(destinations), dict(fences))
     rows = frame.mapInArrow(task, "result string").collect()
     return [_decode(row.result) for row in rows]

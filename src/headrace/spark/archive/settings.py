@@ -17,7 +17,7 @@ from headrace.spark.source.topic_log import Subscription
 
 @dataclass(frozen=True, kw_only=True)
 class ArchiveSettings:
-    """Settings of an archive. Set `topics` or `pattern`."""
+    """`topics` or `pattern` must be set."""
 
     table: str
     """A directory or the URL of an object store; `{topic}` is replaced by the topic's name."""
@@ -87,7 +87,7 @@ class ArchiveSettings:
         return found
 
     def decoding(self) -> Decoding | None:
-        """Return how values become columns. Raise OptionError for an unreadable schema."""
+        """Return how values become columns. Raise OptionError."""
         if self.schema is None:
             if self.schema_registry is not None or self.schema_message is not None:
                 raise OptionError("--schema-registry and --schema-message go with --schema")
@@ -96,7 +96,7 @@ class ArchiveSettings:
 
     @property
     def checkpoint_folder(self) -> Path:
-        """Return the folder of Spark's checkpoints. Raise OptionError if it is not local."""
+        """Return Spark's checkpoint folder. Raise OptionError if it is not local."""
         try:
             path = local_path(str(self.checkpoint))
         except ValueError as error:
@@ -107,9 +107,9 @@ class ArchiveSettings:
 
     @property
     def subscription(self) -> Subscription:
-        """Return the topics as a source's subscription."""
+        """Return the topics' subscription."""
         return Subscription(names=tuple(dict.fromkeys(self.topics)), pattern=self.pattern)
 
     def place(self, topic: str) -> Place:
-        """Return the location of a topic's table. Raise TableError for an unknown URL scheme."""
+        """Return a table's location. Raise TableError for an unknown scheme."""
         return Place.of(self.table.replace(TOPIC, topic), self.storage)

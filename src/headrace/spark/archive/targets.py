@@ -1,7 +1,6 @@
 """Find the topics of an archive and their tables.
 
-A document next to the topics gives the server the location and progress of a topic's archive. It is the only Headrace
-data that Spark writes to Redis.
+A document next to a topic gives the server its archive's location and progress. Spark writes nothing else to Redis.
 """
 
 import time
@@ -39,7 +38,7 @@ class Registrar:
         self._redis.close()
 
     def register(self, target: Target, archived: Mapping[int, int]) -> str | None:
-        """Register a table and its progress. Return one line, once, if another table is registered.
+        """Register a table and its progress. Return one line, once, if another is registered.
 
         Raise StorageUnavailable.
         """
@@ -111,12 +110,7 @@ class Targets:
         self._targets = {}
 
     def current(self) -> dict[str, Target]:
-        """Return the current topics, with a table for each new one.
-
-        Raises:
-            UnknownTopic: A topic is gone.
-            TopicReplaced: A topic was deleted and created again.
-        """
+        """Return the current topics, with a table for each new one. Raise UnknownTopic, TopicReplaced."""
         found = self._log.topics(self._settings.subscription)  # before a mistyped topic gets a table
         gone = sorted(set(self._targets) - set(found))
         if gone:
@@ -140,7 +134,7 @@ class Targets:
         return self._targets
 
     def _note_other_topics(self, name: str, table: ArchiveTable) -> None:
-        """Report a table with several topics, which is rarely intended: some readers ignore the topic."""
+        """Report a table with several topics: some readers ignore the topic."""
         others = sorted(table.snapshot().topics() - {name})
         if others and name not in self._shared:
             self._shared.add(name)
@@ -173,7 +167,7 @@ class Targets:
         try:
             found = self._log.topics(self._settings.subscription)
         except SparkError:
-            return False  # the loss itself is reported
+            return False
         return any(name in found and found[name].id != target.topic_id for name, target in self._targets.items())
 
     def extents(self) -> dict[TopicPartition, Extent]:
@@ -181,7 +175,7 @@ class Targets:
         return self._log.extents({name: self._topics[name] for name in self._targets if name in self._topics})
 
     def standing(self, fences: Mapping[str, Mapping[int, int]]) -> dict[str, Standing]:
-        """Return the tables' progress for these fences. Raise SparkError."""
+        """Return the tables' progress. Raise SparkError."""
         extents = self.extents()
         standing = {}
         for name, found in fences.items():
@@ -210,7 +204,7 @@ class Targets:
         }
 
     def sync(self, result: BatchResult) -> None:
-        """Update the Iceberg tables. Raise CatalogUnavailable, after which everything is reloaded."""
+        """Update the Iceberg tables. After CatalogUnavailable, everything is reloaded."""
         for name, topic in result.topics.items() if self._twins else ():
             if self._synced.get(name) != topic.version:
                 snapshot = self._targets[name].table.snapshot()

@@ -1,8 +1,7 @@
 """Find errors that Spark's dry run misses: missing topics and jars. Also find log ends.
 
-Formats and options are read from a project's Python files without running them. Only literals, module constants,
-`os.environ["X"]` and `os.environ.get("X", "otherwise")` are resolved. Spark reports errors in computed values later and
-at length.
+A project's Python files are parsed, not run. Only literals, module constants, `os.environ["X"]` and
+`os.environ.get("X", "otherwise")` are resolved. Spark reports errors in other values later.
 """
 
 import ast
@@ -46,7 +45,7 @@ class Use:
 
 
 def problems(folder: Path, defaults: Mapping[str, str]) -> list[str]:
-    """Return one line for each expected failure; `defaults` are the project's Spark settings."""
+    """Return one line for each expected failure. `defaults` are Spark settings."""
     found = []
     jars = "spark.jars" in defaults or "spark.jars.packages" in defaults
     for use in format_uses(folder, os.environ):
@@ -71,14 +70,14 @@ def clusters(folder: Path) -> list[ClientOptions]:
 
 
 def ends(folder: Path, topics: Iterable[str]) -> dict[TopicPartition, int]:
-    """Return the log ends of these topics, without those whose cluster is unknown."""
+    """Return the topics' log ends, where the cluster is known."""
     found: dict[TopicPartition, int] = {}
     named: dict[str, ClientOptions] = {}
     clusters: dict[ClientOptions, None] = {}
     for use in format_uses(folder, os.environ):
         if use.format != "headrace":
             continue
-        with suppress(SparkError):  # the run is over and its result is reported anyway
+        with suppress(SparkError):  # the run's result is reported anyway
             cluster = _cluster(use)
             if cluster is not None:
                 clusters[cluster] = None
@@ -122,7 +121,7 @@ _Names = Mapping[str, str | None]
 
 
 def format_uses(folder: Path, environment: Mapping[str, str]) -> Iterator[Use]:
-    """Yield the formats in the project's Python files."""
+    """Yield the formats in a project's Python files."""
     for file in sorted((folder / "transformations").rglob("*.py")):
         try:
             tree = ast.parse(file.read_text("utf-8"))

@@ -1,8 +1,7 @@
 """Build Spark's settings for a project, and a path that Spark accepts.
 
-Spark percent-encodes the path of a pipeline's checkpoints once and uses the result as a path. With a space in it, it
-looks for them in another folder. Derby, which holds the catalog, rejects other characters. For such paths Spark gets a
-plain symbolic link.
+Spark percent-encodes the path of a pipeline's checkpoints once, which is wrong with a space. Derby, which holds the
+catalog, rejects other characters. For such paths Spark gets a plain symbolic link.
 """
 
 import contextlib
@@ -37,12 +36,12 @@ def own(folder: Path) -> dict[str, str]:
 
 
 def storage(folder: Path) -> str:
-    """Return the URL of the project's checkpoints for Spark."""
+    """Return the checkpoints' URL for Spark."""
     return file_url(plain_path(folder) / STATE / "storage")
 
 
 def written_out(folder: Path) -> str:
-    """Return the default settings as a file with which Spark's own commands run the project."""
+    """Return the default settings as a file for Spark's own commands."""
     lines = []
     for why, group in _needed(folder):
         lines += [f"# {why}", *(f"{name}    {value}" for name, value in group.items())]
@@ -96,15 +95,11 @@ _LINKS: Final = "pipelines"
 
 
 class NoPlainPath(SparkError):
-    """The project cannot get a path that Spark accepts."""
+    """Spark accepts no path to the project."""
 
 
 def plain_path(folder: Path) -> Path:
-    """Return the path for Spark, the project's own or the link's. Nothing is created.
-
-    Raises:
-        NoPlainPath: The folder for links has special characters, too.
-    """
+    """Return the path for Spark, the project's own or the link's. Raise NoPlainPath; nothing is created."""
     folder = folder.absolute()
     if is_plain(folder):
         return folder
@@ -118,7 +113,7 @@ def plain_path(folder: Path) -> Path:
 
 
 def catalog_path(folder: Path) -> Path:
-    """Return the location of Derby's catalog: in the project, or next to the link to it.
+    """Return the location of Derby's catalog: in the project, or next to the link.
 
     Derby follows the link, and cannot reopen a database whose path has a colon.
     """
@@ -129,18 +124,14 @@ def catalog_path(folder: Path) -> Path:
 
 
 def forget_link(folder: Path) -> None:
-    """Remove what an earlier project of the same path has left outside of it."""
+    """Remove what an earlier project of the same path has left."""
     outside = catalog_path(folder)
     if outside.parent.name == _LINKS:
         shutil.rmtree(outside, ignore_errors=True)
 
 
 def make_link(folder: Path) -> None:
-    """Create the link if the project needs one.
-
-    Raises:
-        NoPlainPath: It cannot be created, or another file has its name.
-    """
+    """Create the link if the project needs one. Raise NoPlainPath, also if another file has its name."""
     folder = folder.absolute()
     link = plain_path(folder)
     if link == folder:

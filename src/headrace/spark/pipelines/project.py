@@ -1,7 +1,4 @@
-"""Create a pipeline project: the spec, the catalog's location, and transformations of one topic.
-
-Columns come from the JSON values in a sample of the topic.
-"""
+"""Create a pipeline project, with columns from the JSON values in a sample of a topic."""
 
 import json
 import re
@@ -35,7 +32,7 @@ class Column:
 def sampled_columns(values: Iterable[bytes | None]) -> list[Column]:
     """Return the fields of JSON objects in order of appearance, or none if most values are no objects.
 
-    Spark ignores case in names, so only the first of equal names stays.
+    Spark ignores case, so only the first of equal names stays.
     """
     found: dict[str, str | None] = {}
     objects = total = 0
@@ -54,7 +51,7 @@ def sampled_columns(values: Iterable[bytes | None]) -> list[Column]:
         return []
     first: dict[str, Column] = {}
     for name, kind in found.items():
-        # A field that was always null becomes text, which can hold any value.
+        # For a field that was always null.
         first.setdefault(name.lower(), Column(name, kind or "STRING"))
     return list(first.values())[:_MOST_COLUMNS]
 
@@ -116,17 +113,12 @@ class Project:
 
 
 def create(folder: Path, topic: str, servers: str, login: Mapping[str, str] | None = None) -> Project:
-    """Write a project for a topic that runs at once.
+    """Write a project for a topic to a new or empty folder.
 
-    Args:
-        folder: A new or empty folder.
-        topic: The topic to sample.
-        servers: `HOST:PORT`, several separated by commas.
-        login: `kafka.*` options, written to a private file that git ignores.
+    `servers` is `HOST:PORT`, several separated by commas. `login` has `kafka.*` options, written to a private file that
+    git ignores.
 
-    Raises:
-        ProjectExists: The folder exists and is not empty.
-        UnknownTopic, ServerUnavailable, LoginRefused, OptionError: The topic cannot be sampled.
+    Raise ProjectExists, or UnknownTopic, ServerUnavailable, LoginRefused, OptionError from sampling the topic.
     """
     folder = folder.absolute()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -148,7 +140,7 @@ def create(folder: Path, topic: str, servers: str, login: Mapping[str, str] | No
             servers=_text_of(servers),
             topic=_text_of(topic),
             dataset=dataset,
-            # An absolute path, because Spark's command runs the queries in another directory.
+            # Absolute, because Spark's command runs the queries in another directory.
             login=_LOGIN_OPTION.format(file=_text_of(str(folder / LOGIN))) if login else "",
         ),
         f"transformations/{dataset}_silver.sql": _silver(dataset, columns, place) if columns else _text(dataset),

@@ -1,6 +1,6 @@
 """Run a project with Spark's own `spark-pipelines`.
 
-Can also start a Spark Connect server on a free port of the loopback address, for clients with its token.
+Can also start a Spark Connect server on a free loopback port, for clients with its token.
 """
 
 import contextlib
@@ -45,11 +45,7 @@ class Ended:
 
 
 def prepare(folder: Path) -> None:
-    """Check that the project can run.
-
-    Raises:
-        NoProject: One line for each problem: no spec, a missing package, a missing topic.
-    """
+    """Check that the project can run. Raise NoProject, with a line for each problem."""
     _spec(folder)
     missing = [name for name in _NEEDED if not _there(name)]
     if missing:
@@ -63,30 +59,25 @@ def prepare(folder: Path) -> None:
 def start(
     folder: Path, arguments: Sequence[str], *, told: Callable[[str], None], dry: bool = False, verbose: bool = False
 ) -> Ended:
-    """Run the project with `spark-pipelines` and wait for it.
+    """Run the project and wait for it.
 
-    Pipelines run through Spark Connect. The server of `spark-pipelines` is always on port 15002. This starts one on a
-    free port of the loopback address instead, with a token for this run.
+    Spark's own command always uses port 15002. This starts Spark Connect on a free loopback port, with a token.
 
-    Args:
-        folder: The project's folder.
-        arguments: Passed on, such as `--full-refresh-all`.
-        told: Called with each line of Spark's output.
-        dry: Only validate, without `arguments`.
-        verbose: Log the JVM's warnings and errors to standard error.
+    `arguments` are passed on unless `dry`, which only validates. `told` gets each line of Spark's output. `verbose`
+    logs the JVM's warnings.
     """
     conf = environment.settings(folder) | connect_settings()
     events = _local(conf[environment.EVENTS])
     if events is not None:
         events.mkdir(parents=True, exist_ok=True)
-    with chdir(folder):  # as Spark's command does, for relative paths and Derby's log
+    with chdir(folder):  # for relative paths and Derby's log
         master, log_level = conf.pop("spark.master", "local[*]"), "warn" if verbose else "off"
         with _silent_java():
             spark = session.create(folder.name, master=master, conf=conf, log_level=log_level)
     try:
         variables = {**os.environ, **connect_variables(spark)}
         chosen = ["dry-run"] if dry else ["run", *arguments]
-        # It has its own session, so nothing else ends it when this process is killed.
+        # In its own session, so nothing else ends it when this process is killed.
         run = [sys.executable, "-m", "headrace.server.child", str(os.getpid()), "pyspark.pipelines.cli"]
         command = [*run, *chosen, "--spec", _spec(folder)]
         status = _wait(command, folder, variables, told)
@@ -121,7 +112,7 @@ def _moved(folder: Path) -> list[str]:
     spec = (folder / _spec(folder)).read_text("utf-8", "replace")
     if is_plain(folder) or f"storage: {right}" not in spec.splitlines():
         return []
-    # The paths that Spark used: the URL's path, and for checkpoints that path encoded again.
+    # As Spark uses them: the URL's path, and for checkpoints that path encoded again.
     tables = Path(file_url(folder / "tables").removeprefix("file://"))
     checkpoints = Path(quote(right.removeprefix("file://")))
     told = [f"tables in {tables}"] if tables.is_dir() else []
@@ -188,7 +179,7 @@ CONNECT_TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 
 
 def connect_settings() -> dict[str, str]:
-    """Return the settings that a session must start with."""
+    """Return the settings for a session's start."""
     return {
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
         "spark.connect.grpc.binding.address": "127.0.0.1",
@@ -198,7 +189,7 @@ def connect_settings() -> dict[str, str]:
 
 
 def connect_variables(spark: SparkSession) -> dict[str, str]:
-    """Return the environment with which Spark's clients find the server."""
+    """Return the environment for Spark's clients."""
     service = getattr(spark._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
     port = getattr(service, "MODULE$").localPort()
     token = spark.sparkContext.getConf().get("spark.connect.authenticate.token", "")

@@ -1,7 +1,7 @@
 """Collect the results of a project's run, and report them in the storage of each server it uses.
 
-The server's web console shows the report. Rows, durations and offsets come from Spark's event log. A server returns its
-storage URL only to clients on its own machine. A run never waits for the report, and continues if a storage rejects it.
+Rows, durations and offsets come from Spark's event log. A server returns its storage URL only to clients on its
+machine. A run never waits for the report, and continues if a storage rejects it.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ class Teller:
         self._tell(State.RUNNING)
 
     def said(self, line: str) -> None:
-        """Update the flows from a line of Spark's output."""
+        """Update the flows from a line of output."""
         found = _FLOW.search(line)
         if found is not None and len(self._flows) < _MOST_FLOWS:
             self._flows[found["name"]] = found["state"].lower()
@@ -77,7 +77,7 @@ class Teller:
         self._storages = []
 
     def state_of(self, flow: str) -> str:
-        """Return the last state that Spark printed for a flow."""
+        """Return the last state that Spark printed."""
         return self._flows.get(flow, State.DONE.value)
 
     def _tell(self, state: State, flows: Sequence[FlowReport] | None = None, problem: str = "") -> None:
@@ -100,12 +100,12 @@ class Teller:
                 make_room(storage, self._key, self._id)
                 storage.hset(self._key, self._id, document)
             except ERRORS:
-                self._storages.remove(storage)  # so that the run waits for it only once
+                self._storages.remove(storage)  # the run waits for it only once
                 storage.close()
 
 
 def storages(folder: Path) -> list[str]:
-    """Return the storage URLs of the project's servers that reveal theirs."""
+    """Return the storage URLs that the servers reveal."""
     urls: dict[str, None] = {}
     for cluster in check.clusters(folder):
         with contextlib.suppress(SparkError):
@@ -143,7 +143,7 @@ class Flow:
     """Values of `DataFrame.observe` by name: integers are summed over the batches, others are the last."""
 
     def behind(self, ends: Mapping[TopicPartition, int]) -> int | None:
-        """Return the records between the flow's offsets and the log ends, or None if unknown."""
+        """Return the records between the flow's offsets and the log ends, or None."""
         topics = {partition.topic for partition in self.positions}
         known = {partition: end for partition, end in ends.items() if partition.topic in topics}
         if not known:
@@ -151,7 +151,7 @@ class Flow:
         return sum(max(0, end - self.positions.get(partition, 0)) for partition, end in known.items())
 
     def told(self, ends: Mapping[TopicPartition, int], state: str) -> FlowReport:
-        """Return the flow's report, with its last state."""
+        """Return the flow's report."""
         return FlowReport(
             name=self.name,
             state=state,
@@ -164,7 +164,7 @@ class Flow:
 
 
 def failure(said: Sequence[str]) -> str:
-    """Return the last exception in a run's output as one line, without its class. Headrace's own take precedence."""
+    """Return the last exception as one line, without its class. Headrace's own take precedence."""
     raised = [match for line in said if (match := _RAISED.match(line))]
     ours = [match for match in raised if match[0].startswith("headrace.")]
     if raised:
@@ -173,7 +173,7 @@ def failure(said: Sequence[str]) -> str:
 
 
 def of_run(log: Path | None) -> list[Flow]:
-    """Return the streaming flows of an event log, or none without a log."""
+    """Return an event log's streaming flows, or none without a log."""
     if log is None or not log.is_file():
         return []
     with log.open(encoding="utf-8", errors="replace") as lines:
@@ -181,7 +181,7 @@ def of_run(log: Path | None) -> list[Flow]:
 
 
 def flows(lines: Iterable[str]) -> list[Flow]:
-    """Return the streaming flows of an event log, in order of first activity."""
+    """Return the streaming flows in order of first activity."""
     found: dict[str, Flow] = {}
     names: dict[str, str] = {}
     queries: dict[int, str] = {}

@@ -16,7 +16,7 @@ _FILE_BYTES: Final = 128 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class DeltaOptions:
-    """A table's location and how to write it. It is sent to the executors."""
+    """A table's location and how to write it. Sent to the executors."""
 
     place: Place
     partition_by: tuple[str, ...] = ()
@@ -28,11 +28,7 @@ class DeltaOptions:
 
 
 def parse(options: Mapping[str, str]) -> DeltaOptions:
-    """Return the options of one write.
-
-    Raises:
-        OptionError: A name is unknown, a value is invalid, or the path is missing.
-    """
+    """Return the options of one write. Raise OptionError."""
     path = options.get("path")
     options = {**without_table_properties(options), **({"path": path} if path is not None else {})}
     given = {name.lower(): value for name, value in options.items()}

@@ -1,7 +1,6 @@
 """Implement Spark's sink API: tasks write files, and the driver's `commit` adds them at once.
 
-The commit of a stream's batch records the query's ID and the batch's number. A batch repeated after a crash is found
-there and skipped.
+A stream's commit records the query's ID and the batch's number, so a batch repeated after a crash is skipped.
 """
 
 from collections.abc import Iterator
@@ -37,7 +36,7 @@ APPLICATION: Final = "headrace.delta:"
 
 @dataclass
 class Written(WriterCommitMessage):
-    """The files of a task attempt and their batch."""
+    """A task attempt's files and their batch."""
 
     files: "list[DataFile]"
     query: str | None
@@ -125,7 +124,7 @@ class _Writer:
         check_columns(self._schema)
         try:
             found = to_arrow_schema(self._schema, timezone="UTC")
-        except Exception as error:  # PySpark has several classes for a type without an Arrow equivalent
+        except Exception as error:  # PySpark has several for a type without an Arrow equivalent
             raise TableError(f"the rows have a column that a Delta table cannot hold: {one_line(error)}") from error
         return pa.schema([field.with_nullable(True) for field in found])
 
@@ -146,14 +145,14 @@ class TableStreamWriter(_Writer, DataSourceStreamArrowWriter):
     """A streaming write, with one commit per micro-batch."""
 
     def commit(self, messages: "list[WriterCommitMessage | None]", batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Add the files, unless the table already has this batch."""
+        """Add the files, unless the table has this batch."""
         query = next((one.query for one in messages if isinstance(one, Written) and one.query), None)
         if query is None and any(isinstance(one, Written) and one.files for one in messages):
             raise TableError("Spark did not report the id of the query, so a repeated batch could not be recognized")
         self._commit(messages, None if query is None else APPLICATION + query, batchId)
 
     def abort(self, messages: "list[WriterCommitMessage | None]", batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Keep the files, because a failed commit may have succeeded. Vacuum deletes unreferenced ones."""
+        """Keep the files: a failed commit may have succeeded. Vacuum deletes unreferenced ones."""
 
 
 _HELD: Final = (
@@ -185,11 +184,7 @@ _INSTEAD: Final = (
 
 
 def check_columns(columns: types.StructType) -> None:
-    """Check that a Delta table can have these columns.
-
-    Raises:
-        TableError: Delta lacks the name or type, or names differ only by case.
-    """
+    """Raise TableError for columns that Delta lacks, or whose names differ only by case."""
     for name, kind in _columns(columns, ""):
         if isinstance(kind, types.StructType):
             _check_names(kind, name)

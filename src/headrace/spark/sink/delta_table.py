@@ -1,4 +1,4 @@
-"""Write a Delta table from Spark: tasks write files, and the driver commits.
+"""Write a Delta table from Spark.
 
 Tasks write Parquet files through delta-rs' object store. The driver creates the table, adds columns, and commits each
 batch once.
@@ -33,7 +33,7 @@ HELD_BYTES: Final = 32 << 20
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file that was written and is not in a table yet."""
+    """A written file that is not in a table yet."""
 
     path: str
     """Path relative to the table."""
@@ -46,7 +46,7 @@ class DataFile:
 
 
 def check_rows(files: list[DataFile], received: int) -> None:
-    """Raise TableError if the files have fewer or more rows than were received."""
+    """Raise TableError unless the files have all received rows."""
     rows = sum(file.rows for file in files)
     if rows != received:
         raise TableError(
@@ -59,7 +59,7 @@ class FileWriter:
     """The uniquely named files of one task attempt."""
 
     def __init__(self, options: DeltaOptions, schema: pa.Schema) -> None:
-        """Prepare. `schema` has all columns; partition columns are not written into the files."""
+        """Prepare. `schema` has all columns; files have no partition columns."""
         self._options = options
         self._schema = schema
         self._kept = [name for name in schema.names if name not in options.partition_by]
@@ -85,7 +85,7 @@ class FileWriter:
             self._write_held()
 
     def finish(self) -> list[DataFile]:
-        """Close and return every file. Raise TableError if the number of rows is wrong."""
+        """Close and return every file. Raise TableError for a wrong number of rows."""
         self._write_held()
         while self._open:
             self._close(next(iter(self._open)))
@@ -118,7 +118,7 @@ class FileWriter:
             self._close(partition)
 
     def _close(self, partition: Partition) -> None:
-        # It stays open until it is closed, so that an error leaves it to `abandon`.
+        # Kept until it is closed, so that an error leaves it to `abandon`.
         file = self._open[partition]
         size, footer = file.close()
         # The footer's rows, to compare with those received.
@@ -145,11 +145,7 @@ _PRIMITIVE: Final = re.compile(r'PrimitiveType\("(\w+)"\)')
 
 
 def prepare(options: DeltaOptions, schema: pa.Schema) -> None:
-    """Create the table if it is missing, and check that rows of this schema fit it.
-
-    Raises:
-        TableError: They do not fit, or the place cannot be used.
-    """
+    """Create the table if it is missing. Raise TableError if rows of this schema do not fit."""
     _check_partitioning(options, schema)
     place = options.place
     try:
@@ -185,12 +181,10 @@ def commit(
 ) -> bool:
     """Add the files and record the batch atomically. Return False if the table already has it.
 
-    The record is Delta's `txn`: an application and the number of its last batch. Files of a batch that is already
-    committed are deleted unless the table has them, because a store's answer may have been lost.
+    Delta's `txn` records an application and its last batch. Files of an already committed batch are deleted unless the
+    table has them, because a store's answer may have been lost.
 
-    Raises:
-        TableError: The store refused the commit, or it conflicted ten times.
-        StoreUnavailable: The object store does not answer.
+    Raise StoreUnavailable, or TableError, also after ten conflicts.
     """
     place = options.place
     actions: list[AddAction | RemoveAction] = [
@@ -208,7 +202,7 @@ def commit(
             _widen(options, table, schema)
             Snapshot(place, table).apply(actions, noted, mode="overwrite" if overwrite else "append")
         except (CommitFailedError, Conflict) as error:
-            failure = error  # another writer committed first: reload the table
+            failure = error  # another writer committed first
         except (DeltaError, OSError) as error:
             raise failed(place, "was not written", error) from error
         else:

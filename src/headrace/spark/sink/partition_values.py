@@ -1,7 +1,6 @@
 """Split a batch by partition, and format partition values for Delta's log and folder names.
 
-Each row gets its partition's number. Rows are found by it and not by comparison: NaN equals nothing, and -0.0 equals
-0.0.
+Rows are found by their partition's number, not by comparison: NaN equals nothing, and -0.0 equals 0.0.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,11 +26,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def split(rows: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[Partition, pa.RecordBatch]]:
-    """Yield the rows of each partition in order, with all columns.
-
-    Raises:
-        TableError: Delta cannot hold a value as a partition.
-    """
+    """Yield the rows of each partition in order, with all columns. Raise TableError for an impossible value."""
     codes = np.zeros(rows.num_rows, np.int64)
     for name in names:
         found = pc.dictionary_encode(_identity(rows.column(name)), null_encoding="encode")
@@ -50,7 +45,7 @@ def split(rows: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[Partitio
 
 
 def folder(partition: Partition) -> str:
-    """Return the folder of a partition in Hive's notation, or "" if a name would be too long."""
+    """Return a partition's folder in Hive's notation, or "" if a name would be too long."""
     parts = [f"{quote(name, safe='')}={_quoted(value)}" for name, value in partition]
     path = "/".join(parts)
     return "" if len(path) > _LONGEST_PATH or any(len(part) > _LONGEST_NAME for part in parts) else path
@@ -69,7 +64,7 @@ def check_types(columns: pa.Schema, names: Sequence[str]) -> None:
 
 
 def _identity(column: pa.Array) -> pa.Array:
-    """Return a value with different bits for different values: NaN has many and counts as one."""
+    """Return different bits for different values: NaN has many and counts as one."""
     if not pa.types.is_floating(column.type):
         return column
     bits = pa.int32() if column.type == pa.float32() else pa.int64()
@@ -82,7 +77,7 @@ def _partition(part: pa.RecordBatch, names: Sequence[str]) -> Partition:
 
 
 def _serialized(name: str, value: pa.Scalar) -> str | None:
-    """Return a value as in Delta's log, the same for every reader. Raise TableError for an impossible one."""
+    """Return a value as in Delta's log. Raise TableError."""
     if not value.is_valid:
         return None
     kind = value.type
@@ -117,7 +112,7 @@ def _moment(name: str, microseconds: int, kind: pa.DataType) -> str:
         moment = (_EPOCH + timedelta(microseconds=microseconds)).replace(tzinfo=None)
     except OverflowError:
         raise _refused(name, f"the time {microseconds} microseconds after 1970-01-01", _YEARS) from None
-    # With the time zone, if any: otherwise readers use their session's.
+    # Without a time zone, readers would use their session's.
     return moment.isoformat("T", "microseconds") + "Z" if kind.tz is not None else moment.isoformat(" ", "microseconds")
 
 

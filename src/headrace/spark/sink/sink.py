@@ -1,7 +1,7 @@
 """Write `format("headrace")`: convert rows to records as Spark's Kafka sink does, at least once.
 
-Each task attempt writes through its own writer while it runs; `commit` only receives its counts. A repeated attempt (a
-retry, speculation) writes its rows again, because a failed attempt gets no notice.
+`commit` only receives counts. A repeated attempt (a retry, speculation) writes its rows again, because a failed attempt
+gets no notice.
 """
 
 import contextlib
@@ -64,11 +64,7 @@ class Written(WriterCommitMessage):
 
 
 def parse(options: "Mapping[str, str]") -> SinkOptions:
-    """Return the options of a write.
-
-    Raises:
-        OptionError: A name is unknown, or the server is missing.
-    """
+    """Return the options of a write. Raise OptionError."""
     from headrace.client import options as client_options  # noqa: PLC0415
     from headrace.spark.source import options as source_options  # noqa: PLC0415
 
@@ -115,7 +111,7 @@ class TopicWriter(DataSourceArrowWriter):
         self._options = options
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
-        """Write a task's rows; return when the brokers have acknowledged them."""
+        """Write a task's rows as `write_rows`."""
         return write_rows(self._options, iterator)
 
 
@@ -126,7 +122,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         self._options = options
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
-        """Write a task's rows; return when the brokers have acknowledged them."""
+        """Write a task's rows as `write_rows`."""
         return write_rows(self._options, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
@@ -147,11 +143,7 @@ def write_rows(options: SinkOptions, batches: "Iterator[pa.RecordBatch]") -> Wri
 
 
 def check_topic(options: SinkOptions) -> None:
-    """Check before any task that the topic of every row exists. Topics in columns are checked by tasks.
-
-    Raises:
-        UnknownTopic, ServerUnavailable, LoginRefused.
-    """
+    """Check the topic of every row before any task. Raise UnknownTopic, ServerUnavailable, LoginRefused."""
     if options.topic is not None:
         with contextlib.closing(Cluster(options.kafka)) as cluster:
             _partitions(cluster, options.topic)
@@ -167,7 +159,7 @@ def _partitions(cluster: Cluster, topic: str) -> int:
 
 
 class _TaskWriter:
-    """A task attempt's writer, which groups rows by partition into large batches."""
+    """Groups a task attempt's rows by partition into large batches."""
 
     def __init__(self, options: SinkOptions, cluster: Cluster) -> None:
         self._options = options
@@ -319,7 +311,7 @@ def murmur2(keys: "pa.Array") -> "np.ndarray[Any, Any]":
     content = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
     sizes = np.diff(edges)
     hashes = np.empty(len(keys), np.uint32)
-    # Keys of equal length are hashed together, with one iteration per word.
+    # Keys of equal length together, with one iteration per word.
     for size in np.unique(sizes):
         rows = np.flatnonzero(sizes == size)
         hashes[rows] = _equal(content, edges[rows], int(size))

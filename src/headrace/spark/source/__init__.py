@@ -1,4 +1,4 @@
-"""Read with `format("headrace")`: the data source, streams, tasks, and access to logs.
+"""Read with `format("headrace")`, from Redis through `storage.layout` or from any Kafka broker through `client`.
 
-Reads Redis through `storage.layout`, or any Kafka broker through `client`. May import no broker and no listener.
+May import no broker and no listener.
 """

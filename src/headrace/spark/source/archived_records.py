@@ -1,4 +1,4 @@
-"""Read records that are no longer in Redis from a topic's archive, in the driver and in tasks."""
+"""Read records that are no longer in Redis from a topic's archive."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ _TASK_BYTES: Final = 128 << 20
 
 @dataclass(frozen=True)
 class ArchivedTopic:
-    """The archive of a topic and the start of each partition in it."""
+    """A topic's archive and the start of each partition in it."""
 
     id: str
     table: str
@@ -33,7 +33,7 @@ class ArchivedTopic:
 
     @classmethod
     def find(cls, connection: "redis.Redis", topics: Iterable[Topic]) -> "dict[str, Self]":
-        """Return the archives of those topics that have one, by name. Raise RedisError, ArchiveUnavailable."""
+        """Return the topics' archives, by name. Raise RedisError, ArchiveUnavailable."""
         from headrace.lakehouse.read.catalog import Lake  # noqa: PLC0415  # only where topics are archived
 
         remote = [topic for topic in topics if topic.config.get(REMOTE, "").strip().lower() == "true"]
@@ -55,7 +55,7 @@ class ArchivedTopic:
         return min(log_start, dict(self.starts).get(partition, log_start))
 
     def cut(self, offsets: Range) -> list[Range]:
-        """Return a range in the archive as ranges of whole files, one task each."""
+        """Split a range into ranges of whole files, one task each."""
         with _told():
             files = self._open().files(offsets.partition.partition, offsets.start, offsets.end)
         edges, size = [offsets.start], 0
@@ -75,11 +75,9 @@ class ArchivedTopic:
         return None if found is None else found[0]
 
     def records(self, offsets: Range, *, include_headers: bool, fail_on_data_loss: bool) -> "Iterator[pa.RecordBatch]":
-        """Return the rows of a range, with the columns of Spark's Kafka source.
+        """Return a range's rows, with the columns of Spark's Kafka source.
 
-        Raises:
-            DataLoss: The table starts after the range's start, with `fail_on_data_loss`.
-            StorageUnavailable: The table cannot be read.
+        Raise StorageUnavailable; with `fail_on_data_loss`, DataLoss if the table starts later.
         """
         place, start = offsets.partition, offsets.start
         with _told():

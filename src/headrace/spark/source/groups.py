@@ -28,13 +28,13 @@ _PYTHON_SOURCE: Final = "PythonMicroBatchStream"
 
 
 class GroupCommitter:
-    """Commits offsets of one group through a connection that is made at the first commit.
+    """Commits a group's offsets through a connection that is made at the first commit.
 
-    Each committer signs its offsets in their metadata, so two queries that use one group detect each other.
+    It signs offsets in their metadata, so two queries that use one group detect each other.
     """
 
     def __init__(self, server: ClientOptions | str, group: str) -> None:
-        """Prepare. `server`: the connection's options, or HOST:PORT. Raise OptionError for invalid ones."""
+        """Prepare. `server`: the connection's options, or HOST:PORT. Raise OptionError."""
         if isinstance(server, str):
             parsed = client_options.parse({"kafka.bootstrap.servers": server})
             assert parsed is not None
@@ -47,11 +47,7 @@ class GroupCommitter:
         """One line if another client has committed this group's offsets since the last commit."""
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit `offsets`, the next to read.
-
-        Raises:
-            GroupCommitFailed: No answer, no login, the group has members, or a partition was refused.
-        """
+        """Commit `offsets`, the next to read. Raise GroupCommitFailed, also if the group has members."""
         if not offsets:
             return
         try:

@@ -1,4 +1,4 @@
-"""Read a topic's log from any Kafka broker, subject to its ACLs."""
+"""Read a topic's log from any Kafka broker."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ class KafkaLog:
     """Reads through this process's shared connections, which remain open after `with`."""
 
     def __init__(self, options: ClientOptions, *, own: bool = False) -> None:
-        """Prepare. `own`: use separate connections and close them with this object, for readers in threads."""
+        """Prepare. With `own`, use separate connections and close them with this object, for readers in threads."""
         self._cluster = Cluster(options) if own else kept(options)
         self._own = own
 
@@ -63,7 +63,7 @@ class KafkaLog:
         return {partition: None if offset < 0 else offset for partition, offset in found.items()}
 
     def sizes(self, topics: Topics, start: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
-        """Return sizes estimated from the first batches after `start`."""
+        """Return sizes estimated from the first batches."""
         del topics
         sizes = {}
         for partition, offset in start.items():
@@ -99,7 +99,7 @@ class KafkaLog:
         unreadable: Unreadable | None = None,
         topic_id: str = "",
     ) -> "Iterator[pa.RecordBatch]":
-        """Return records as `topic_log.Log` does. Gaps of compaction or transactions are no data loss.
+        """Return records. Gaps of compaction or transactions are no data loss.
 
         Fetch names the topic, so Metadata returns its ID before the first and after the last batch.
         """

@@ -1,7 +1,6 @@
-"""Parse the options for the start and end of a read, and resolve them to offsets.
+"""Resolve the options for the start and end of a read to offsets.
 
-Names, JSON and precedence are those of Spark's Kafka source. One time for all partitions overrides times by partition,
-which override offsets.
+Names, JSON and precedence are those of Spark's Kafka source: one time for all partitions, times by partition, offsets.
 """
 
 import json
@@ -55,11 +54,7 @@ Positions = Everywhere | AtOffsets | AtTime | AtTimes
 
 
 def parse(edge: Literal["starting", "ending"], given: Mapping[str, str]) -> Positions | None:
-    """Return the bound of `startingOffsets` or `endingOffsets` and related options, or None without any.
-
-    Raises:
-        OptionError: A value is invalid.
-    """
+    """Return the bound of `startingOffsets` or `endingOffsets` and related options, or None. Raise OptionError."""
     name = f"{edge}Timestamp"
     if (text := given.get(name.lower())) is not None:
         return AtTime(_whole(name, text))
@@ -83,7 +78,7 @@ def ids(positions: Positions | None) -> dict[str, str]:
 
 
 def without(positions: Positions | None, topics: Collection[str], position: int) -> Positions | None:
-    """Return explicit offsets with LATEST or EARLIEST (`position`) for these topics."""
+    """Return explicit offsets, with `position` (LATEST or EARLIEST) for these topics."""
     if not isinstance(positions, AtOffsets) or not topics:
         return positions
     return AtOffsets(tuple((one, position if one.topic in topics else offset) for one, offset in positions.offsets))
@@ -99,9 +94,7 @@ def resolve(
 ) -> Offsets:
     """Return offsets for every partition of the log.
 
-    Raises:
-        OptionError: JSON lacks a partition or names another one, or, with strategy `error`, a starting time is after
-            the last record.
+    Raise OptionError if JSON has other partitions or, with strategy `error`, a start time is after the last record.
     """
     if isinstance(positions, Everywhere):
         return {partition: _place(positions.position, extent) for partition, extent in log.items()}
@@ -125,7 +118,7 @@ def resolve(
 
 
 def values(positions: Positions | None) -> set[int]:
-    """Return the words and offsets of the bound, to check them before reading."""
+    """Return the bound's words and offsets, to check them before reading."""
     if isinstance(positions, Everywhere):
         return {positions.position}
     return {offset for _, offset in positions.offsets} if isinstance(positions, AtOffsets) else set()
@@ -155,7 +148,7 @@ def _ids(name: str, text: str) -> tuple[tuple[str, str], ...]:
     try:
         parsed = json.loads(text)
     except ValueError:
-        return ()  # parsing the offsets reports it better
+        return ()
     if not isinstance(parsed, dict):
         return ()
     found = [(topic, each[ID]) for topic, each in parsed.items() if isinstance(each, dict) and ID in each]

@@ -1,6 +1,6 @@
-"""Parse and check the options of reading `format("headrace")`, with one clear line per error.
+"""Parse and check the options of reading `format("headrace")`.
 
-Names and meanings follow Spark's Kafka source. Names are case-insensitive.
+Names, in any case, and meanings are those of Spark's Kafka source.
 """
 
 import json
@@ -109,11 +109,7 @@ class SourceOptions:
 
 
 def parse(options: Mapping[str, str], *, default_redis: str | None) -> SourceOptions:
-    """Return the options of one read. `default_redis` is the storage if no option names one.
-
-    Raises:
-        OptionError: A name is unknown, a value is invalid, or options conflict.
-    """
+    """Return the options of one read. `default_redis` is the default storage. Raise OptionError."""
     options = without_table_properties(options)
     given = {name.lower(): value for name, value in options.items()}
     refuse_unknown(options, _NAMES, also=_WITHOUT_MEANING)
@@ -192,7 +188,7 @@ def without_table_properties(options: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def refuse_unknown(options: Mapping[str, str], names: tuple[str, ...], *, also: frozenset[str] = frozenset()) -> None:
-    """Raise OptionError for an option that is neither among the names nor one of Kafka's."""
+    """Raise OptionError for an option that is neither among the names nor Kafka's."""
     known = {name.lower(): name for name in names}
     for name in options:
         if name.lower() in known or name.lower() in also or name.lower().startswith(client_options.PREFIX):
@@ -267,7 +263,7 @@ def _quarantine(given: Mapping[str, str]) -> str | None:
 
 
 def flag(name: str, given: Mapping[str, str], *, default: bool) -> bool:
-    """Return an option that is true or false."""
+    """Parse a boolean option."""
     text = given.get(name.lower())
     if text is None:
         return default
@@ -277,7 +273,7 @@ def flag(name: str, given: Mapping[str, str], *, default: bool) -> bool:
 
 
 def choice(name: str, given: Mapping[str, str], allowed: tuple[str, ...]) -> str:
-    """Return an option that is one of some words, by default the first."""
+    """Parse an option that is one of some words, by default the first."""
     text = given.get(name.lower(), allowed[0]).strip().lower()
     if text not in allowed:
         raise OptionError(f"option {name!r} must be {' or '.join(allowed)}, not {text!r}")
@@ -285,7 +281,7 @@ def choice(name: str, given: Mapping[str, str], allowed: tuple[str, ...]) -> str
 
 
 def count(name: str, given: Mapping[str, str]) -> int | None:
-    """Return an option that is a whole number above 0."""
+    """Parse a positive number."""
     text = given.get(name.lower())
     if text is None:
         return None

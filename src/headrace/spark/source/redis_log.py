@@ -1,7 +1,6 @@
 """Read a topic's log from Redis in the driver and in tasks. Blocking and read-only.
 
-`storage.layout` defines the keys. Native topics are plain Redis Streams, with an entry per record and gaps between
-offsets.
+Native topics have an entry per record, with gaps between offsets.
 """
 
 import logging
@@ -72,14 +71,10 @@ def connect(url: str) -> redis.Redis:
 
 
 class LogReader:
-    """A connection to the storage. Each process opens its own, because connections are never pickled."""
+    """A connection to the storage, which each process opens."""
 
     def __init__(self, url: str) -> None:
-        """Prepare a lazy connection.
-
-        Raises:
-            StorageUnavailable: The URL is not one of Redis.
-        """
+        """Prepare as `connect`."""
         self._place = without_password(url)
         self._redis = connect(url)
 
@@ -94,12 +89,7 @@ class LogReader:
         self._redis.close()
 
     def topics(self, wanted: Subscription) -> Topics:
-        """Return the topics in one round trip.
-
-        Raises:
-            UnknownTopic: A topic does not exist.
-            StorageUnavailable: Redis does not answer.
-        """
+        """Return the topics in one round trip. Raise UnknownTopic, StorageUnavailable."""
         names = wanted.named()
         if wanted.pattern is None:
             with self._answering():
@@ -132,7 +122,7 @@ class LogReader:
         }
 
     def extents(self, topics: Topics) -> dict[TopicPartition, Extent]:
-        """Return each partition's log start and end offset in one round trip, or several for native topics."""
+        """Return the logs' bounds in one round trip, or several for native topics."""
         found: dict[TopicPartition, Extent] = {}
         logs = [topic for topic in topics.values() if topic.bits is None]
         with self._answering(), self._redis.pipeline(transaction=False) as pipeline:
@@ -157,7 +147,7 @@ class LogReader:
         return found
 
     def offsets_at(self, topics: Topics, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """Return the first offsets at or after these times (ms), or None without such a record."""
+        """Return offsets; see `Log`."""
         return {one: self._offset_at(topics[one.topic], one.partition, time) for one, time in times.items()}
 
     def _offset_at(self, topic: TopicLog, number: int, timestamp: int) -> int | None:
@@ -184,7 +174,7 @@ class LogReader:
         return None
 
     def sizes(self, topics: Topics, start: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
-        """Return the approximate stored bytes per offset, from the first batches at or after `start`."""
+        """Return sizes estimated from the first batches."""
         sizes = {}
         for one, offset in start.items():
             topic = topics[one.topic]
@@ -212,14 +202,7 @@ class LogReader:
         unreadable: Unreadable | None = None,
         topic_id: str = "",
     ) -> Iterator["pa.RecordBatch"]:
-        """Return the records of a range, in order, as Arrow batches with the columns of Spark's Kafka source.
-
-        Raises:
-            DataLoss: Some of them are gone, with `fail_on_data_loss`.
-            TopicReplaced: The topic's ID is not `topic_id`, with `fail_on_data_loss`.
-            CorruptLog: A stored batch cannot be read, without an `unreadable` callback.
-            StorageUnavailable: Redis does not answer.
-        """
+        """Return records; see `Log`. Raise StorageUnavailable."""
         name = str(offsets.partition)
         present = self._named(offsets.partition.topic)
         if topic_id and present is not None and str(present.id) != topic_id:
@@ -264,7 +247,7 @@ class LogReader:
             return
 
     def cut(self, topics: Topics, ranges: list[Range]) -> list[Range]:
-        """Return ranges cut at the start of Redis's log, and earlier ones at files of the archive."""
+        """Cut ranges at the start of Redis's log, and earlier ones at files of the archive."""
         pieces: list[Range] = []
         for item in ranges:
             topic = topics[item.partition.topic]
@@ -278,7 +261,7 @@ class LogReader:
         return pieces
 
     def limited(self, topics: Topics, start: Offsets, end: Offsets, rows: int) -> Offsets:
-        """Return ends of a batch of about `rows` records. Offsets of native topics do not count records."""
+        """Limit a batch. Offsets of native topics do not count records."""
         natives = {one for one in start if topics[one.topic].bits is not None}
         if not natives:
             return limit(start, end, rows)
@@ -294,7 +277,7 @@ class LogReader:
         return limited
 
     def behind_gaps(self, topics: Topics, start: Offsets, end: Offsets) -> Offsets:
-        """Return starts, with those of native topics moved to the first record."""
+        """Return starts, in native topics at the first record."""
         moved = dict(start)
         with self._answering():
             for one, offset in start.items():
@@ -344,7 +327,7 @@ class LogReader:
         return partition.extent(answer)[0]
 
     def _stored(self, stream: str, offsets: Range) -> Iterator["StoredBatch"]:
-        """Yield batches from the one with the range's start; the last may exceed its end."""
+        """Yield batches from the range's start; the last may exceed its end."""
         position, count = offsets.start, _FIRST_ENTRIES
         epochs = self._epochs(stream)
         if epochs is None:
@@ -359,7 +342,7 @@ class LogReader:
             size = sum(len(stored.batch) for stored in batches)
             span = batches[-1].next_offset - position
             position = batches[-1].next_offset
-            # About as many entries as fit the chunk, and at most those left in the range.
+            # About the entries that fit the chunk or are left in the range.
             fitting = _CHUNK_BYTES * len(batches) // max(1, size)
             needed = (offsets.end - position) * len(batches) // max(1, span) + 1
             count = max(1, min(fitting, needed, _MOST_ENTRIES))
@@ -402,7 +385,7 @@ def native_extent(redis: Any, stream: str, bits: int) -> Extent:
 
 
 def native_batches(redis: Any, stream: str, bits: int, offsets: Range) -> Iterator[tuple[int, bytes]]:
-    """Yield base offset and bytes of record batches for the entries in a range."""
+    """Yield base offset and bytes of batches in a range."""
     for found in _native_entries(redis, stream, bits, offsets.start, offsets.end):
         for base, _, batch in streams.build_batches(found, bits, _BATCH_BYTES)[0]:
             yield base, batch

@@ -1,7 +1,6 @@
 """Implement Spark's data source API for `format("headrace")`.
 
-Spark creates these objects on the driver and pickles them to the executors. A partition holds all that `read` needs;
-connections are never pickled.
+Spark pickles these objects to the executors. A partition holds all that `read` needs, without connections.
 """
 
 from collections.abc import Iterator, Mapping
@@ -65,11 +64,11 @@ class HeadraceDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the name in `format(...)`."""
+        """Return the name."""
         return "headrace"
 
     def schema(self) -> StructType:
-        """Return the columns. Raise OptionError for invalid options before anything runs."""
+        """Return the columns. Raise OptionError before anything runs."""
         parsed = self._parsed()
         return StructType([*COLUMNS.fields, HEADERS] if parsed.include_headers else COLUMNS.fields)
 
@@ -96,7 +95,7 @@ class HeadraceDataSource(DataSource):
         return TopicWriter(parsed)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
-        """Return a streaming writer; `overwrite` is output mode `complete`, which rewrites everything each time."""
+        """Return a streaming writer; `overwrite` is output mode `complete`."""
         del overwrite
         return TopicStreamWriter(self._sink(schema))
 
@@ -120,11 +119,7 @@ class BatchReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
-        """Return the tasks.
-
-        Raises:
-            UnknownTopic, DataLoss, OptionError, StorageUnavailable, ServerUnavailable, LoginRefused.
-        """
+        """Return the tasks. Raise SparkError."""
         options = self._options
         with open_log(options) as log:
             topics = log.topics(options.subscription)
@@ -148,9 +143,7 @@ def batch_offsets(
 ) -> tuple[Offsets, Offsets]:
     """Return the bounds of a batch read, per partition.
 
-    Raises:
-        DataLoss: An offset is outside the log, with failOnDataLoss.
-        OptionError: A start is above its end, or JSON does not match the partitions.
+    Raise DataLoss with failOnDataLoss, OptionError if a start is above its end or JSON has other partitions.
     """
 
     def look_up(times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:

@@ -40,10 +40,9 @@ _COMMIT_RETRY_S: Final = 10.0
 
 
 def of_present_topics(options: SourceOptions, topics: Topics) -> SourceOptions:
-    """Return the options with the starting and ending offsets that fit the current topics.
+    """Return the options with the bounds that fit the current topics.
 
-    Raises:
-        TopicReplaced: Offsets carry the ID of an earlier topic, with failOnDataLoss.
+    With failOnDataLoss, raise TopicReplaced for offsets of an earlier topic.
     """
     present = ids(topics)
 
@@ -98,7 +97,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
-        """Return the limit of `maxOffsetsPerTrigger`. `maxBytesPerTrigger` is applied here because both may be set."""
+        """Return the limit of `maxOffsetsPerTrigger`. `maxBytesPerTrigger` is applied here: both may be set."""
         if self._options.max_offsets is not None:
             return ReadMaxRows(self._options.max_offsets)
         return ReadAllAvailable()
@@ -111,12 +110,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(  # noqa: N802  # Spark's name
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> StoredOffset:
-        """Return the next batch's end, or `start` without new records.
-
-        Raises:
-            DataLoss: The log no longer has the query's offsets.
-            TopicReplaced: A topic was deleted and created again.
-        """
+        """Return the next batch's end, or `start` without new records. Raise DataLoss, TopicReplaced."""
         now = time.monotonic()
         found = self._look(now=now)
         present = ids(self._topics)
@@ -191,16 +185,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         worker.leave()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Return the tasks of one batch, which may have been planned before a restart.
-
-        Raises:
-            DataLoss: The log lacks some of its offsets.
-            TopicReplaced: A topic was recreated since the previous batch or since planning.
-        """
+        """Return the tasks of one batch, which may have been planned before a restart. Raise as `latestOffset`."""
         options = self._options
         found = self._look(now=None)
         planned, present = offsets.ids_from_json(end), ids(self._topics)
-        gone = self._replaced(planned, present)  # the planned offsets can no longer be read
+        gone = self._replaced(planned, present)
         new = self._replaced(offsets.ids_from_json(start), {**present, **planned})
         last = {one: offset for one, offset in offsets.from_json(end).items() if one.topic not in gone}
         known = {one: found[one] for one in last if one in found}
@@ -217,7 +206,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_records(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Commit the group's offsets. Spark will not request offsets below `end` again."""
+        """Commit the group's offsets. Spark requests none below `end` again."""
         self._commit_group(end, time.monotonic())
 
     def _log(self) -> Log:
@@ -262,7 +251,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._committer.commit(position)
         except GroupCommitFailed as error:
             if done is None:
-                raise  # a group that never worked is a mistake in the options, not an outage
+                raise  # a mistake, not an outage
             _log.warning("%s; the next attempt is in %.0f s", error, _COMMIT_RETRY_S)
             self._commit_after = now + _COMMIT_RETRY_S
         else:

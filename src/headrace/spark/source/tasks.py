@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class RangePartition(InputPartition):
-    """One task: a range of one partition's offsets, with all that it needs."""
+    """A range of one partition's offsets, with all that a task needs."""
 
     def __init__(self, options: SourceOptions, stream: str, offsets: Range, topic_id: str = "") -> None:
         self.options = options
@@ -34,16 +34,14 @@ class RangePartition(InputPartition):
         self.topic_id = topic_id
 
     def __repr__(self) -> str:
-        """Return a form without the options, which may hold a password."""
+        """Leave out the options, which may hold a password."""
         return str(self.offsets)
 
 
 def with_storage(options: SourceOptions) -> SourceOptions:
-    """Return the options with the server's storage URL if it must be requested.
+    """Return the options, with the server's storage URL if needed.
 
-    Raises:
-        OptionError: The server does not return one.
-        ServerUnavailable, LoginRefused: The server cannot be used.
+    Raise OptionError if the server does not return it, or ServerUnavailable, LoginRefused.
     """
     if options.redis != ASK:
         _log.info("records are read %s", way(options))
@@ -64,7 +62,7 @@ def with_storage(options: SourceOptions) -> SourceOptions:
 
 
 def way(options: SourceOptions) -> str:
-    """Return a readable name of the route to the records."""
+    """Return a readable name of the route to records."""
     if options.redis is not None:
         return f"straight from Redis at {without_password(options.redis)}, where the server's access rules do not hold"
     assert options.kafka is not None
@@ -90,7 +88,7 @@ def extents(options: SourceOptions, log: Log, topics: Topics) -> dict[TopicParti
 
 def plan_tasks(options: SourceOptions, log: Log, topics: Topics, start: Offsets, end: Offsets) -> list[InputPartition]:
     """Return the tasks from `start` to `end`."""
-    # Offsets of native topics do not count records, so tasks cannot have a maximum number of them.
+    # Offsets of native topics do not count records.
     native = any(topic.bits is not None for topic in topics.values())
     ranges = split(
         log.behind_gaps(topics, start, end),
@@ -99,7 +97,7 @@ def plan_tasks(options: SourceOptions, log: Log, topics: Topics, start: Offsets,
         max_records=None if native else options.max_records_per_partition,
     )
     ranges = log.cut(topics, ranges)
-    # The first range includes the gap before it, so that ranges are contiguous.
+    # The first range includes the gap before it.
     seen: set[TopicPartition] = set()
     for place, item in enumerate(ranges):
         if item.partition not in seen:
@@ -113,7 +111,7 @@ def _task(options: SourceOptions, topic: TopicLog, offsets: Range) -> RangeParti
 
 
 def read_records(partition: RangePartition) -> Iterator["pa.RecordBatch"]:
-    """Yield the records of one task as Arrow batches, on the executors."""
+    """Yield a task's records, on the executors."""
     settle()
     options = partition.options
     with open_log(options) as log:

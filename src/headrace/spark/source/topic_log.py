@@ -1,6 +1,6 @@
 """Define access to a topic's log for Redis and for any Kafka cluster.
 
-Stored batches are decoded to Arrow here. An unreadable batch is reported or ends the query.
+Stored batches are decoded to Arrow here.
 """
 
 import re
@@ -41,11 +41,7 @@ class Subscription:
         return self.names or tuple(dict.fromkeys(partition.topic for partition in self.assigned))
 
     def chosen(self, extents: Mapping[TopicPartition, Extent]) -> dict[TopicPartition, Extent]:
-        """Return the selected partitions.
-
-        Raises:
-            OptionError: An assigned partition does not exist.
-        """
+        """Return the selected partitions. Raise OptionError for a missing one."""
         if not self.assigned:
             return dict(extents)
         missing = sorted(set(self.assigned) - set(extents))
@@ -70,7 +66,7 @@ class TopicLog:
     """Native topics: bits of an offset for the entry ID's sequence. Such offsets do not count records."""
 
     def stream(self, partition: int) -> str:
-        """Return the partition's Redis key, or an empty string."""
+        """Return the partition's Redis key, or ""."""
         return self.streams[partition] if self.streams else ""
 
 
@@ -83,7 +79,7 @@ def ids(topics: Topics) -> dict[str, str]:
 
 
 def check_id(topic: TopicLog, expected: str) -> None:
-    """Raise TopicReplaced if the topic has another ID than before."""
+    """Raise TopicReplaced if the topic has another ID."""
     if topic.id != expected:
         raise was_replaced(topic.name, topic.id, expected)
 
@@ -97,7 +93,7 @@ def was_replaced(name: str, present: str, expected: str) -> TopicReplaced:
 
 
 class Log(Protocol):
-    """Access to records. Every process opens its own connections, which are never pickled."""
+    """Access to records. Connections are never pickled."""
 
     def __enter__(self) -> Self: ...
 
@@ -109,13 +105,13 @@ class Log(Protocol):
         """Return the topics. Raise UnknownTopic if a named one does not exist."""
 
     def extents(self, topics: Topics) -> dict[TopicPartition, Extent]:
-        """Return every partition's log start and end offset."""
+        """Return each partition's log start and end offset."""
 
     def offsets_at(self, topics: Topics, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """Return the first offsets at or after these times (ms), or None without such a record."""
 
     def sizes(self, topics: Topics, start: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
-        """Return the approximate stored bytes per offset from `start`, for partitions with records there."""
+        """Return the approximate stored bytes per offset from `start`, for partitions with records."""
 
     def limited(self, topics: Topics, start: Offsets, end: Offsets, rows: int) -> Offsets:
         """Return ends of a batch of about `rows` records."""
@@ -136,7 +132,7 @@ class Log(Protocol):
         unreadable: Unreadable | None = None,
         topic_id: str = "",
     ) -> "Iterator[pa.RecordBatch]":
-        """Return the records of a range, in order, as Arrow batches with the columns of Spark's Kafka source.
+        """Return a range's records, in order, with the columns of Spark's Kafka source.
 
         Raises:
             DataLoss: Some of them are gone, with `fail_on_data_loss`.
@@ -154,10 +150,8 @@ def decode(
 ) -> "Iterator[pa.RecordBatch]":
     """Return the records in the range from batches (base offset, bytes).
 
-    An unreadable batch is left out completely, so that a repeated read has the same rows.
-
-    Raises:
-        CorruptLog: A batch cannot be read, without an `unreadable` callback.
+    An unreadable batch is left out completely, so that a repeated read has the same rows. Without an `unreadable`
+    callback, raise CorruptLog.
     """
     from headrace.records import arrow  # noqa: PLC0415  # pyarrow, where records are read and nowhere else
 
