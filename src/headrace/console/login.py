@@ -17,21 +17,15 @@ _PATH = re.compile(r"/(?![/\\])[\x21-\x7e]{0,2000}")
 
 
 class LoginPages:
-    """Those of one server."""
+    """The login pages of one server."""
 
     def __init__(self, visitors: Visitors, forms: Forms) -> None:
-        """Prepare.
-
-        Args:
-            visitors: check passwords and keep sessions.
-            forms: verify form tokens.
-        """
         self._visitors = visitors
         self._forms = forms
 
     @property
     def routes(self) -> tuple[BaseRoute, ...]:
-        """Where everything is found."""
+        """The routes."""
         return (
             Route("/login", self._show, methods=["GET"]),
             Route("/login", self._log_in, methods=["POST"]),

@@ -63,16 +63,9 @@ _log = structlog.get_logger("headrace.console")
 
 
 class Pages:
-    """Every page of one server."""
+    """All pages of one server."""
 
     def __init__(self, figures: Figures, visitors: Visitors, forms: Forms) -> None:
-        """Prepare.
-
-        Args:
-            figures: the data source.
-            visitors: authenticate viewers.
-            forms: verify form tokens.
-        """
         views.load()
         self._figures = figures
         self._visitors = visitors
@@ -85,7 +78,7 @@ class Pages:
 
     @property
     def routes(self) -> tuple[BaseRoute, ...]:
-        """Where everything is found."""
+        """The routes."""
         return (
             Route("/static/{file}", self._static),
             Route("/events", self._events),
@@ -93,7 +86,7 @@ class Pages:
         )
 
     def close(self) -> None:
-        """Close all event streams at once."""
+        """Close all event streams."""
         self._streams.close()
 
     def before(self, app: ASGIApp) -> ASGIApp:
@@ -155,7 +148,6 @@ class Pages:
         return self._html(view, ask, request)
 
     def _ask(self, page: Page, target: Target, form: dict[str, str]) -> ViewRequest:
-        """Return the page request. Raises UnknownCluster."""
         cluster = target.query.get("cluster", DEFAULT)
         route = self._routes[page.name]
         path: dict[str, str] = {}
@@ -204,7 +196,7 @@ class Pages:
         )
         return html.encode("utf-8", "backslashreplace")
 
-    # What changes on open pages
+    # Event streams
 
     async def _events(self, request: Request) -> Response:
         none = self._visitors.refusal(request)
@@ -235,14 +227,13 @@ class Pages:
         return self._render(template, view, self._ask(page, target, {})).decode()
 
     def _granted(self, page: Page, target: Target) -> bool:
-        """Return whether the viewer is still authorized."""
         try:
             page.check(self._ask(page, target, {}))
         except (Refused, UnknownCluster):
             return False
         return target.asker.lasts()
 
-    # What pages are made of
+    # Templates
 
     async def _static(self, request: Request) -> Response:
         found = _FILES.get(request.path_params["file"])
@@ -272,7 +263,7 @@ def _compile() -> None:
 
 @cache
 def templates() -> "Environment":
-    """Return the templates, shared in the process. Wait for `compiled` before rendering."""
+    """Return the templates of the process. Wait for `compiled` before rendering."""
     from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415  # nothing of it is needed to start
 
     made = Environment(
