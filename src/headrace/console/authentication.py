@@ -184,8 +184,8 @@ class Visitors:
                 self._welcome(scope, "HTTP Basic")
                 return None
         except TooManyLogins:
-            return PlainTextResponse("Too many passwords wait to be checked: try again.\n", 503, {"retry-after": "1"})
-        return PlainTextResponse("There is no such user, or the password is another.\n", 401, _CHALLENGE)
+            return PlainTextResponse("Too many logins at the same time. Try again.\n", 503, {"retry-after": "1"})
+        return PlainTextResponse("Wrong user name or password.\n", 401, _CHALLENGE)
 
     async def _by_token(self, scope: Scope, token: bytes) -> Response | None:
         if self._tokens is None:
@@ -194,7 +194,7 @@ class Visitors:
             bearer = await self._tokens(token.strip().decode("latin-1"))
         except LoginRefused as refused:
             await self._refused(scope, str(ANONYMOUS), f"a token by HTTP: {refused.reason}")
-            return PlainTextResponse("The token is not good here.\n", 401, _NO_TOKEN)
+            return PlainTextResponse("The token is not valid.\n", 401, _NO_TOKEN)
         until_ms = self._clock.ticks_ms() + bearer.lifetime_ms
         scope[PRINCIPAL], scope[LASTS] = Principal(bearer.name), lambda: self._clock.ticks_ms() < until_ms
         self._welcome(scope, "HTTP Bearer")

@@ -97,7 +97,7 @@ class Pages:
                 response = self._visitors.refusal(request)
                 if response is None:
                     await compiled()
-                    response = self._html(_missing("There is no such page."), self._nowhere(request), request)
+                    response = self._html(_missing("This page does not exist."), self._nowhere(request), request)
                 await response(scope, receive, send)
                 return
             await app(scope, receive, send)
@@ -124,7 +124,7 @@ class Pages:
         form: dict[str, str] = {}
         if page.method == "POST":
             if not self._figures.writes:
-                return refused("The console changes nothing: start the server with --set console.write=true")
+                return refused("The console is read-only: start the server with --set console.write=true")
             try:
                 form = await self._forms.read(request)
             except InvalidFormToken as error:
@@ -141,7 +141,7 @@ class Pages:
         except (NotFound, UnknownCluster, UnknownTopic) as missing:
             ask, view = self._nowhere(request), _missing(str(missing))
         except TopicError as error:
-            _log.warning("a page could not be made", page=page.name, reason=str(error))
+            _log.warning("a console page failed", page=page.name, reason=str(error))
             ask, view = self._nowhere(request), _missing(f"The storage does not answer: {error}", 503)
         # Many pages may have received their data in the same turn of the event loop.
         await self._figures.clusters.lane.turn()
@@ -209,7 +209,7 @@ class Pages:
             if page.live and self._routes[page.name].matches(scope)[0] is Match.FULL:
                 await compiled()
                 return self._streams.open(page, target)
-        return PlainTextResponse("There is no such page.\n", 404, HEADERS)
+        return PlainTextResponse("This page does not exist.\n", 404, HEADERS)
 
     async def _told(self, page: Page, target: Target) -> Told | None:
         """Return a page's current data; None: its subject is gone or not visible to the viewer."""
@@ -298,7 +298,7 @@ def _ordered() -> list[Page]:
 
 
 def _missing(message: str, status: int = 404) -> View:
-    return View(template="missing.html", title="Not here", data={"message": message}, status=status)
+    return View(template="missing.html", title="Not found", data={"message": message}, status=status)
 
 
 def refused(message: str) -> Response:

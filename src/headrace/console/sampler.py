@@ -153,7 +153,7 @@ class Sampler:
             await in_pieces(self._look())
         except Exception:
             # A bug. Continue in two seconds.
-            _log.exception("the console could not look at the server")
+            _log.exception("console sampling failed")
         self._later()
         for look in tuple(self.looks):
             look()
@@ -285,7 +285,7 @@ def _changed(before: tuple[GroupState, int, int], now: tuple[GroupState, int, in
     parts = []
     if size != old_size:
         more = abs(size - old_size)
-        parts.append(f"{more} member{'s' * (more > 1)} {'joined' if size > old_size else 'gone'}, {size} now")
+        parts.append(f"{more} member{'s' * (more > 1)} {'joined' if size > old_size else 'left'}, {size} now")
     if generation != old_generation:
         parts.append(f"generation {generation}")
     if state != old_state:

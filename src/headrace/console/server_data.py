@@ -26,8 +26,8 @@ def brokers_note(broker: Broker) -> str:
         return ""
     rest = ", ".join(broker_text(broker, each.node_id) for each in others)
     return (
-        f"This is broker {broker.node_id} of {len(others) + 1}. Figures are of the partitions that it leads and the "
-        f"groups that it coordinates; for the rest open the console of {rest}."
+        f"This is broker {broker.node_id} of {len(others) + 1}. It shows the partitions that it leads and the "
+        f"groups that it coordinates. For the others, open the console of {rest}."
     )
 
 

@@ -129,7 +129,7 @@ class Forms:
         try:
             fields = dict(parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=MOST_FIELDS))
         except ValueError:
-            raise InvalidFormToken("This is no form.") from None
+            raise InvalidFormToken("The form cannot be parsed.") from None
         value = request.cookies.get(_COOKIE, "")
         genuine = hmac.compare_digest(fields.pop("token", "").encode(), self.token(value).encode())
         if not value or not genuine or request.headers.get("sec-fetch-site", "same-origin") != "same-origin":

@@ -114,12 +114,12 @@ export function live(main) {
     source.addEventListener("gone", () => {
       close();
       say("off", "gone");
-      banner.textContent = "What this page is about does not exist any more, or not for you: your login may be over.";
+      banner.textContent = "The subject of this page no longer exists, or your login has expired.";
       banner.hidden = false;
     });
     source.addEventListener("error", () => {
       say("off", "not connected");
-      banner.textContent = "The server does not answer. These are its last figures; the page tries again by itself.";
+      banner.textContent = "The server does not respond. The page shows its last figures and reconnects automatically.";
       banner.hidden = false;
       if (source?.readyState === EventSource.CLOSED) {
         source = null;

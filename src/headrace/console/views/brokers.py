@@ -83,7 +83,7 @@ def _storage(store: StoreFacts | None) -> dict[str, str]:
     return cells | {
         "replicas": text.count(store.replicas),
         "file": text.size(store.append_file_bytes),
-        "file.ok": "written" if store.append_file_ok else "cannot be written",
+        "file.ok": "last write succeeded" if store.append_file_ok else "last write failed",
     }
 
 

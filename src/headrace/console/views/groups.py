@@ -113,13 +113,13 @@ async def reset(ask: ViewRequest) -> View:
     described = ask.broker.groups.describe(name)
     if described is not None and described.members:
         return await _view(
-            ask, refused="The group has members, which would continue from their own offsets: stop them first."
+            ask, refused="The group has members, which would continue at their own offsets. Stop them first."
         )
     refused = await group_lag.reset(ask.broker, name, moves)
     if refused is not None:
-        return await _view(ask, refused=f"The group refused: {refused}.")
+        return await _view(ask, refused=f"The reset was rejected: {refused}.")
     if moves:
-        ask.changed("ResetGroup", f"positions of group {name} moved: {len(moves)} partitions")
+        ask.changed("ResetGroup", f"committed offsets of group {name} reset: {len(moves)} partitions")
     raise Redirect(text.group(name, ask.broker.cluster, done=len(moves)))
 
 
@@ -196,10 +196,10 @@ def _described(ask: ViewRequest) -> GroupDescription:
     coordinator = broker.coordinator_of(name)
     if coordinator not in {broker.node_id, -1}:
         where = broker_text(broker, coordinator)
-        raise NotFound(f"Group {text.name(name)} would be coordinated by {where}: open the console there.")
+        raise NotFound(f"Group {text.name(name)} is coordinated by {where}. Open the console of that broker.")
     described = broker.groups.describe(name)
     if described is None:
-        raise NotFound(f"There is no group {text.name(name)}.")
+        raise NotFound(f"Unknown group {text.name(name)}.")
     return described
 
 
@@ -321,7 +321,7 @@ def _target(ask: ViewRequest, given: Any) -> tuple[Target | None, str | None, st
     """Return the target, its topic, and any error."""
     topic = given.get("topic") or None
     if topic is not None and not (ask.broker.topics.has(topic) and ask.sees(ResourceType.TOPIC, topic)):
-        return None, None, f"There is no topic {text.name(topic)}."
+        return None, None, f"Unknown topic {text.name(topic)}."
     try:
         return _where(given.get("to", ""), given.get("at", "").strip(), ask.broker.clock.now_ms()), topic, ""
     except ValueError as error:

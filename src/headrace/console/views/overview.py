@@ -69,10 +69,10 @@ async def overview(ask: ViewRequest) -> View:
 def answering(store: StoreFacts | None) -> dict[str, str]:
     """Return whether Redis responds, and its memory."""
     if store is None:
-        return {"store": "does not answer", "memory": "-", "memory.of": "no limit set"}
+        return {"store": "no response", "memory": "-", "memory.of": "no limit set"}
     most = store.memory_max_bytes
     return {
-        "store": "answers",
+        "store": "connected",
         "memory": text.size(store.memory_bytes),
         "memory.of": f"of {text.size(most)}" if most else "no limit set",
     }

@@ -81,7 +81,9 @@ async def _start(ask: ViewRequest, live: LiveTopic) -> tuple[int, int, str]:
     partition = live.partitions[index]
     if partition.leader is not None:
         leader = broker_text(ask.broker, partition.leader)
-        raise NotFound(f"Partition {index} of {text.name(live.topic.name)} is led by {leader}: open the console there.")
+        raise NotFound(
+            f"Partition {index} of {text.name(live.topic.name)} is led by {leader}. Open the console of that broker."
+        )
     end = partition.visible_end(ISOLATION)
     newest = max(partition.log_start, end - ROWS)
     start, at = query.get("from", "").strip(), query.get("at", "").strip()
@@ -100,7 +102,7 @@ async def _start(ask: ViewRequest, live: LiveTopic) -> tuple[int, int, str]:
             return index, partition.log_start, ""
         case _ if start.isascii() and start.isdecimal():
             offset = int(start[:19])
-            wrong = "" if offset <= end else f"The log ends at {end:,}."
+            wrong = "" if offset <= end else f"The log end offset is {end:,}."
             return index, min(max(offset, partition.log_start), end), wrong
     return index, newest, f"An offset is a whole number, oldest or newest; found {text.name(start)}."
 

@@ -77,8 +77,8 @@ def retention(live: LiveTopic) -> str:
     time_ms, size = live.config.retention_ms, live.config.retention_bytes
     parts = [text.span(time_ms / 1000)] if time_ms >= 0 else []
     if size >= 0:
-        parts.append(f"{text.size(size)} a partition")
-    return ", ".join(parts) or "for ever"
+        parts.append(f"{text.size(size)} per partition")
+    return ", ".join(parts) or "unlimited"
 
 
 _MOST_READERS = 50
@@ -166,7 +166,7 @@ def live_topic(ask: ViewRequest) -> LiveTopic:
     """Return the topic in the path. Raises NotFound."""
     name = ask.path["name"]
     if not ask.broker.topics.has(name):
-        raise NotFound(f"There is no topic {text.name(name)}.")
+        raise NotFound(f"Unknown topic {text.name(name)}.")
     return ask.broker.topics.get(name)
 
 
