@@ -11,7 +11,9 @@ from confluent_kafka import KafkaError
 from headrace.text.escaping import shown
 
 # Confirmation before permanent deletion.
-YES = click.option("--yes", is_flag=True, help="Do not ask for confirmation. Implied if standard input is not a terminal.")
+YES = click.option(
+    "--yes", is_flag=True, help="Do not ask for confirmation. Implied if standard input is not a terminal."
+)
 """The flag of a command that deletes; it gets `yes`."""
 
 

@@ -43,7 +43,7 @@ def test_it_shows_where_positions_would_go_and_then_moves_them(
     headrace: Any, read: str, target: list[str], to: int
 ) -> None:
     shown = headrace.run("groups", "reset", read, *target)
-    assert f"Nothing was changed; --execute moves the positions of {read}." in shown
+    assert f"Nothing was changed; --execute resets the committed offsets of {read}." in shown
     assert positions(headrace, read)[0] == 2
     answer = headrace.json("groups", "reset", read, *target, "--execute")
     assert answer == {
