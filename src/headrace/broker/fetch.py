@@ -99,7 +99,7 @@ class Wakeups:
                 again()
             except Exception:
                 # One client's trouble; the others still get their answers.
-                _log.exception("a fetch could not be answered")
+                _log.exception("fetch response failed")
             if due and perf_counter() >= until:
                 self._over = True
                 return

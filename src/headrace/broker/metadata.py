@@ -95,7 +95,7 @@ class MetadataListener:
     def last_is(self, change_id: str) -> None:
         """Redis says what the last change is. Where it is an earlier one than is known, Redis has lost some."""
         if _place(change_id) < _place(self._at_last_beat):
-            _log.warning("Redis came back with less than it had: everything is loaded again")
+            _log.warning("Redis has lost data: all metadata is reloaded")
             self._last = change_id
             self.load_everything()
         # Changes that come with the answer to a heartbeat are often known before that is.
@@ -149,9 +149,9 @@ class MetadataListener:
                 if not ownership.is_current:
                     await ownership.until(lambda: ownership.is_current)
         except (TopicError, TimeoutError) as error:
-            _log.debug("changes cannot be read", reason=str(error))
+            _log.debug("metadata changes cannot be read", reason=str(error))
         except Exception:  # whoever asks goes by what is known
-            _log.exception("changes cannot be read")
+            _log.exception("metadata changes cannot be read")
 
     async def _run(self) -> None:
         while not self._stopped:
@@ -171,7 +171,7 @@ class MetadataListener:
                     await self._take([change for _, change in found])
                     self._taken = self._last
                 else:
-                    _log.warning("changes were lost with a Redis that had them, or dropped: everything is loaded again")
+                    _log.warning("metadata changes were lost or trimmed in Redis: all metadata is reloaded")
                     self._everything = True
                     # The load takes a while: until then this broker is not to think that its view is the last one.
                     for _, change in found:
@@ -179,11 +179,11 @@ class MetadataListener:
             except TopicError as error:
                 # What it was about may not have been loaded.
                 self._everything = True
-                _log.warning("changes cannot be followed", reason=str(error))
+                _log.warning("metadata changes cannot be applied", reason=str(error))
                 await asyncio.sleep(_AGAIN_S)
             except Exception:
                 self._everything = True
-                _log.exception("a change could not be taken over")
+                _log.exception("a metadata change could not be applied")
                 await asyncio.sleep(_AGAIN_S)
 
     async def _take(self, changes: list[Change]) -> None:

@@ -75,6 +75,6 @@ def _load(path: Path) -> RSAPublicKey | None:
     except (ValueError, UnsupportedAlgorithm):
         loaded = None
     if not isinstance(loaded, RSAPublicKey):
-        _log.warning("not an RSA public key in PEM form", file=str(path))
+        _log.warning("a key file is not an RSA public key in PEM format", file=str(path))
         return None
     return loaded

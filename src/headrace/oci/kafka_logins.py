@@ -96,7 +96,7 @@ class TokenFile:
             user, *rest = line.split(maxsplit=1)
             digest = _digest(rest[0].strip()) if rest else None
             if digest is None:
-                _log.warning("not a user and a token", file=str(self._path), line=number)
+                _log.warning("a line of the auth token file is invalid", file=str(self._path), line=number)
             else:
                 self._known.setdefault(user, []).append(digest)
 

@@ -333,4 +333,4 @@ async def test_a_server_that_ends_does_not_wait_for_ever_for_producers_to_be_wri
     with structlog.testing.capture_logs() as lines:
         await snapshots.save_last(within_s=0.01)
     [line] = lines
-    assert "producers were not written down" in line["event"]
+    assert "producer snapshot not stored" in line["event"]

@@ -70,7 +70,7 @@ def test_a_group_that_reads_is_shown_and_not_moved(headrace: Any, running: Serve
     headrace.run("topics", "create", "being-read", "--partitions", "1")
     headrace.run("records", "produce", "being-read", stdin="a\nb\n")
     with reader(running, "busy", "being-read", 1):
-        assert "It has 1 member to be stopped before." in headrace.run("groups", "reset", "busy", "--to-earliest")
+        assert "Stop its 1 member first." in headrace.run("groups", "reset", "busy", "--to-earliest")
         headrace.run("groups", "reset", "busy", "--to-earliest", "--execute", status=1)
         assert "has 1 member, which would continue from their own offsets: stop them first" in headrace.err
         assert positions(headrace, "busy") == {0: 1}

@@ -132,7 +132,7 @@ def test_a_group_with_members_is_not_moved(server: InProcessServer) -> None:
     consumer.commit(offsets=[TopicPartition("busy", 0, 0)], asynchronous=False)
     shown = ask(server, "/groups/busy?to=latest")
     consumer.close()
-    assert "The group has 1 member, to be stopped before." in shown.text
+    assert "The group has 1 member. Stop it first." in shown.text
     assert 'name="token"' not in shown.html
 
 

@@ -86,7 +86,7 @@ def reset(
     )
     if not execute:
         many = len(found.members)
-        busy = f" It has {many} member{'s' * (many > 1)} to be stopped before." if many else ""
+        busy = f" Stop its {many} member{'s' * (many > 1)} first." if many else ""
         click.echo(f"\nNothing was changed; --execute resets the committed offsets of {shown(group)}.{busy}")
 
 

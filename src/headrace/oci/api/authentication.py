@@ -117,5 +117,5 @@ class Authenticator:
 
 
 def _refused(error: BadSignature) -> OciError:
-    _log.info("not authenticated", reason=str(error))
+    _log.info("authentication failed", reason=str(error))
     return OciError(401, NOT_AUTHENTICATED)

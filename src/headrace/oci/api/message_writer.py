@@ -149,4 +149,4 @@ class MessageSink:
 
 
 def _passed_over(partition: Source, reason: str) -> None:
-    _log.error("records passed over", topic=partition.topic, partition=partition.index, reason=reason)
+    _log.error("records skipped", topic=partition.topic, partition=partition.index, reason=reason)

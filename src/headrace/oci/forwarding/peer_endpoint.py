@@ -65,7 +65,7 @@ class SealAuthenticator:
         try:
             return self._seals.read(seal, method, raw_target, now_ms).principal
         except InvalidPeerSignature as error:
-            _log.warning("a request with a wrong seal was refused", reason=str(error))
+            _log.warning("a request with an invalid HMAC signature was rejected", reason=str(error))
             raise OciError(401, _REFUSED) from None
 
     def check_body(self, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:

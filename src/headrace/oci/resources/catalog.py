@@ -61,7 +61,7 @@ class Catalog:
                 return await self._change(start())
             except LockLost as error:
                 # Deleting a large pool takes long.
-                _log.warning("the start waits for another broker's change", reason=str(error))
+                _log.warning("startup waits for another broker's change", reason=str(error))
             except (Fenced, StorageFull, StorageUnavailable):
                 raise
             except TopicError as error:

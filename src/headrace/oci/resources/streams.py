@@ -86,7 +86,7 @@ class Streams(Collection[StreamRecord], ClusterListener):
         # Older servers stored this when one of them moved a stream.
         wrong = [stream for stream in table.values.values() if is_deleted(stream) and stream.id in self._live]
         for each in wrong:
-            _log.warning("a stream is there that was said to be deleted: it is kept", stream=each.name)
+            _log.warning("a stream exists that was recorded as deleted: it is kept", stream=each.name)
         await self._documents.save({(table, each.id): msgspec.structs.replace(each, phase=None) for each in wrong})
 
     def _is_hidden(self, stream: StreamRecord) -> bool:

@@ -270,7 +270,7 @@ class RespProtocol(asyncio.BufferedProtocol):
     def reject(self, reason: str) -> None:
         """Give the connection up: what comes over it from now on reaches nobody."""
         self.transport.abort()
-        _log.error("connection to Redis given up", reason=reason)
+        _log.error("connection to Redis closed", reason=reason)
 
     def _error(self, text: str) -> hiredis.ReplyError:
         """Make the reply of an error: the one place that sees errors without looking at every answer."""
@@ -292,7 +292,7 @@ class RespProtocol(asyncio.BufferedProtocol):
             self._owner.link_lost(self, exc)
         except Exception:
             # Whoever waits is told all the same: others wait for those in turn.
-            _log.exception("the loss of a connection could not be handled")
+            _log.exception("handling of a lost connection failed")
         error = StorageUnavailable("the connection to Redis was lost; whether the last writes happened is not known")
         held, self._held = self._held, deque()
         for callback in (*(each.callback for each in held), *waiting):
