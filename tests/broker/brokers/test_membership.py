@@ -190,7 +190,7 @@ async def test_a_broker_that_was_stopped_for_an_hour_says_so_and_joins_again() -
         ("a broker that was declared dead has rejoined", 1, "here:9092")
     ]
     told = [(line["event"], line.get("seconds")) for line in logged if line["log_level"] == "warning"]
-    assert told[0][0].startswith("this server sent no heartbeat for longer than its session")
+    assert told[0][0].startswith("this broker sent no heartbeat for longer than its session timeout")
     assert told[0][1] is not None
     assert 3_600 <= told[0][1] < 3_610
     assert [event for event, _ in told[1:]] == [
