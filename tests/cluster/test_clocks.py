@@ -49,7 +49,7 @@ def three() -> Iterator[Brokers]:
 
 
 def test_all_brokers_stay_and_nothing_is_lost(three: Brokers) -> None:
-    views = {node: each.log().count('"event": "view"') for node, each in three.servers.items()}
+    views = {node: each.log().count('"event": "cluster membership changed"') for node, each in three.servers.items()}
     topic = f"topic-{uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": three.kafka})
     admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(60)
@@ -63,4 +63,6 @@ def test_all_brokers_stay_and_nothing_is_lost(three: Brokers) -> None:
     for each in three.servers.values():
         values = [str(number) for number in range(20)]
         assert len(put(OciClients(each.http).stream_client(), str(stream), *values)) == len(values)
-    assert {node: each.log().count('"event": "view"') for node, each in three.servers.items()} == views
+    assert {
+        node: each.log().count('"event": "cluster membership changed"') for node, each in three.servers.items()
+    } == views

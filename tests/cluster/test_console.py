@@ -64,7 +64,7 @@ def test_a_group_is_shown_where_it_is_coordinated(two: Brokers) -> None:
 
     wait_for(taken, "the position")
     assert page(two, 2, f"/groups/{group}")[0] == 200
-    assert "This broker coordinates no group." in page(two, 1, "/groups")[1]
+    assert "This broker coordinates no groups." in page(two, 1, "/groups")[1]
     status, text = page(two, 1, f"/groups/{group}")
     assert status == 404
-    assert f"Group {group} would be coordinated by broker 2" in text
+    assert f"Group {group} is coordinated by broker 2" in text

@@ -27,7 +27,7 @@ def test_every_page_answers_and_is_ours_alone(server: InProcessServer) -> None:
         assert ask(server, path, "HEAD").body == b""
     missing = ask(server, "/topics/nothing")
     assert missing.status == 404
-    assert "There is no topic nothing." in missing.text
+    assert "Unknown topic nothing." in missing.text
     assert ask(server, "/groups/nobody").status == 404
     assert ask(server, "/topics/plain/records?partition=9").status == 404
     assert ask(server, "/topics?cluster=nowhere").status == 404
@@ -111,7 +111,7 @@ def test_a_path_that_is_nobodys_is_a_page_for_people_and_json_for_programs(serve
     browser = "text/html,application/xhtml+xml,*/*;q=0.8"
     page = ask(server, "/nonsense/%3Cb%3E?cluster=nowhere", accept=browser)
     assert page.status == 404
-    assert "There is no such page. To the overview" in page.text
+    assert "This page does not exist. Back to the overview" in page.text
     safe(page)
     assert ask(server, "/nonsense", "HEAD", accept=browser).body == b""
     for path, accept in (("/nonsense", "*/*"), ("/nonsense", "application/json"), ("/20180418/nonsense", browser)):

@@ -120,7 +120,7 @@ def ask(admin: AdminClient, running: Server, request: str, full_from: int) -> No
     if request == "retention":
         await_lines(running, r'"topic": "aging".*"event": "(log trimmed|retention not enforced)"')
     if request == "expiry":
-        await_lines(running, r'"topic": "small".*"event": "silent producers forgotten"', full_from)
+        await_lines(running, r'"topic": "small".*"event": "idle producer states expired"', full_from)
         # Answered behind what was to be written of that. Redis may have taken it: its file's last page may have room.
         with contextlib.suppress(KafkaException):
             for done in admin.delete_records([TopicPartition("small", 0, 0)]).values():

@@ -17,7 +17,7 @@ from headrace.testing import Server, ServerFailed
 
 pytestmark = pytest.mark.crash
 
-TAKEN_OVER = "took over the Valkey that was running"
+TAKEN_OVER = "reused the running Valkey"
 BUSY_S = 2.0
 BUSY_LOOP = """
 local begun = redis.call('TIME')
@@ -100,7 +100,7 @@ def test_an_orphan_that_hangs_is_replaced(started: Server) -> None:
         started.kill()
         kept_by_a_restart(started, ledger)
         assert started.storage_pid != pid
-        started.logged("the Valkey found running does not answer, replacing it")
+        started.logged("the running Valkey does not respond and is replaced")
 
 
 def goes_on_without(started: Server, pid: int) -> bool:

@@ -155,7 +155,7 @@ def test_a_kill_leaves_something_in_the_journal_and_a_restart_stores_it(started:
             if left:
                 break
         assert left
-        started.logged("stored the batches that were acknowledged before the last stop")
+        started.logged("journal replayed")
         ledger.settle()
         assert ledger.refused == {}
         ledger.check(started.kafka)

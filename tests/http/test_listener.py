@@ -128,7 +128,7 @@ async def test_an_answer_that_does_not_come_is_given_up_in_the_end() -> None:
         with contextlib.suppress(ConnectionError):
             assert await reader.read() == b""
         writer.close()
-    assert [line["connections"] for line in lines if line["event"] == "answers under way were given up"] == [1]
+    assert [line["connections"] for line in lines if line["event"] == "connections closed with unsent responses"] == [1]
 
 
 async def test_a_listener_that_never_started_can_be_stopped() -> None:

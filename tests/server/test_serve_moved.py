@@ -104,7 +104,7 @@ def test_a_removed_journal_is_reported_and_recreated(tmp_path: Path) -> None:
 
         def made() -> bool:
             assert client.produce("kept", batch(b"meanwhile")).error_code == 0
-            return "there is a journal again" in running.log()
+            return "the journal has been recreated" in running.log()
 
         wait_for(made, "a journal to be there")
         assert journal.exists()
@@ -129,7 +129,7 @@ def test_what_such_a_journal_has_acknowledged_survives_a_kill_of_both(tmp_path: 
 
             def made() -> bool:
                 send()
-                return "there is a journal again" in running.log()
+                return "the journal has been recreated" in running.log()
 
             wait_for(made, "a journal to be there")
             storage = running.storage_pid
@@ -146,4 +146,4 @@ def test_what_such_a_journal_has_acknowledged_survives_a_kill_of_both(tmp_path: 
                 assert read
                 found += [int(record.value or b"") for record in read]
         assert found == list(range(sent))
-        assert "stored the batches that were acknowledged before the last stop" in running.log()
+        assert "journal replayed" in running.log()

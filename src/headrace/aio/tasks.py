@@ -117,4 +117,4 @@ def tell(done: Callable[[R], None], result: R, to: str) -> None:
 
 def log_unhandled(to: str) -> None:
     """Log the current exception as `tell` does, for loops that cannot afford a call per batch."""
-    _log.exception("an answer could not be handled", to=to)
+    _log.exception("response handling failed", to=to)

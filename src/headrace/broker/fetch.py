@@ -101,7 +101,7 @@ class Wakeups:
                 again()
             except Exception:
                 # An error of one client must not affect the others.
-                _log.exception("a fetch could not be answered")
+                _log.exception("fetch response failed")
             if due and perf_counter() >= until:
                 self._over = True
                 return

@@ -95,7 +95,7 @@ class MetadataListener:
     def last_is(self, change_id: str) -> None:
         """Compare with the last change in Redis. If that is older, Redis has lost some, and everything is loaded."""
         if _place(change_id) < _place(self._at_last_beat):
-            _log.warning("Redis came back with less than it had: everything is loaded again")
+            _log.warning("Redis has lost data: all metadata is reloaded")
             self._last = change_id
             self.load_everything()
         # Changes that come with the response to a heartbeat are often already known.
@@ -142,9 +142,9 @@ class MetadataListener:
                 if not ownership.is_current:
                     await ownership.until(lambda: ownership.is_current)
         except (TopicError, TimeoutError) as error:
-            _log.debug("changes cannot be read", reason=str(error))
+            _log.debug("metadata changes cannot be read", reason=str(error))
         except Exception:  # callers use known metadata
-            _log.exception("changes cannot be read")
+            _log.exception("metadata changes cannot be read")
 
     async def _run(self) -> None:
         while not self._stopped:
@@ -164,7 +164,7 @@ class MetadataListener:
                     await self._take([change for _, change in found])
                     self._taken = self._last
                 else:
-                    _log.warning("changes were lost with a Redis that had them, or dropped: everything is loaded again")
+                    _log.warning("metadata changes were lost or trimmed in Redis: all metadata is reloaded")
                     self._everything = True
                     # The load takes time. Until then, this broker must not consider its view the latest.
                     for _, change in found:
@@ -172,11 +172,11 @@ class MetadataListener:
             except TopicError as error:
                 # The change may not be loaded.
                 self._everything = True
-                _log.warning("changes cannot be followed", reason=str(error))
+                _log.warning("metadata changes cannot be applied", reason=str(error))
                 await asyncio.sleep(_AGAIN_S)
             except Exception:
                 self._everything = True
-                _log.exception("a change could not be taken over")
+                _log.exception("a metadata change could not be applied")
                 await asyncio.sleep(_AGAIN_S)
 
     async def _take(self, changes: list[Change]) -> None:

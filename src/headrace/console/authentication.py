@@ -1,8 +1,7 @@
 """Authenticate viewers of pages and metrics. Local clients need no login.
 
-Remote clients use HTTP Basic (RFC 7617), a token (RFC 6750), a session of the login page or a client certificate, with
-the users of the Kafka listeners. Remote HTTP needs TLS unless an operator permits otherwise (see
-`security.access.listeners`).
+Remote clients use HTTP Basic (RFC 7617), a token (RFC 6750), a session of the login page or a client certificate. The
+users are those of the Kafka listeners. `security.access.listeners` decides when remote HTTP needs TLS.
 """
 
 import base64
@@ -24,24 +23,22 @@ from headrace.console.sessions import Sessions
 from headrace.http.connection import CERTIFIED
 from headrace.security.access.principal import ANONYMOUS, Principal
 
-# Logs each login once rather than for each request.
 AGAIN_MS = 600_000
 """A client that was idle for this long is logged again."""
 _MOST = 1_024
 
 
 class LoginAudit:
-    """The logins that were logged."""
+    """Logs each login once rather than for each request."""
 
     def __init__(self, audit: Audit, clock: Clock) -> None:
-        """Start empty."""
         self._audit = audit
         self._clock = clock
         self._seen_ms: dict[tuple[str, str, str], int] = {}
         """The oldest first."""
 
     def admitted(self, principal: str, host: str, by: str) -> None:
-        """Record a successful login of a kind from an address."""
+        """Record a successful login."""
         known = (principal, host, by)
         now_ms = self._clock.ticks_ms()
         before_ms = self._seen_ms.pop(known, None)
@@ -63,7 +60,7 @@ Tokens = Callable[[str], Awaitable[Bearer]]
 
 
 class Visitors:
-    """Authenticates each request and decides whether it may see anything."""
+    """Authenticates requests."""
 
     def __init__(
         self,
@@ -75,16 +72,9 @@ class Visitors:
         delay_ms: int,
         is_loopback: Callable[[str], bool],
     ) -> None:
-        """Prepare.
+        """Create it.
 
-        Args:
-            users: users with passwords.
-            tokens: checks tokens; None: tokens are rejected.
-            sessions: sessions of the login page.
-            audit: logs logins.
-            clock: for the delay after a failed login.
-            delay_ms: that delay (`connection.failed.authentication.delay.ms`).
-            is_loopback: whether an address is local.
+        `tokens`: checks tokens; None: tokens are rejected. `delay_ms`: the delay after a failed login.
         """
         self._users = users
         self._tokens = tokens
@@ -97,7 +87,7 @@ class Visitors:
 
     @property
     def take_passwords(self) -> bool:
-        """Return whether password logins are possible."""
+        """Whether password logins are possible."""
         return self._users.exist
 
     def refusal(self, request: Request) -> Response | None:
@@ -110,7 +100,7 @@ class Visitors:
         if (to_login := self.to_login(request)) is not None:
             return to_login
         if "sec-fetch-mode" in request.headers:
-            # For scripts: the browser must not open its own password dialog.
+            # A browser must not open its own password dialog for scripts.
             return PlainTextResponse("Log in first: /login\n", 403)
         return PlainTextResponse("Log in with a user's name and password.\n", 401, _CHALLENGE)
 
@@ -186,17 +176,16 @@ class Visitors:
     # Logins of one request
 
     async def _by_password(self, scope: Scope, token: bytes) -> Response | None:
-        """Set the principal, or return the response to a wrong password."""
         name, colon, password = _decoded(token).partition(":")
-        kept = self._users.find(name)  # before the check, because it may change during it
+        kept = self._users.find(name)  # before the check, during which it may change
         try:
             if await self.check(name, password if colon else "", scope):
                 scope[PRINCIPAL], scope[LASTS] = Principal(name), partial(self._sessions.same, name, kept)
                 self._welcome(scope, "HTTP Basic")
                 return None
         except TooManyLogins:
-            return PlainTextResponse("Too many passwords wait to be checked: try again.\n", 503, {"retry-after": "1"})
-        return PlainTextResponse("There is no such user, or the password is another.\n", 401, _CHALLENGE)
+            return PlainTextResponse("Too many logins at the same time. Try again.\n", 503, {"retry-after": "1"})
+        return PlainTextResponse("Wrong user name or password.\n", 401, _CHALLENGE)
 
     async def _by_token(self, scope: Scope, token: bytes) -> Response | None:
         if self._tokens is None:
@@ -205,7 +194,7 @@ class Visitors:
             bearer = await self._tokens(token.strip().decode("latin-1"))
         except LoginRefused as refused:
             await self._refused(scope, str(ANONYMOUS), f"a token by HTTP: {refused.reason}")
-            return PlainTextResponse("The token is not good here.\n", 401, _NO_TOKEN)
+            return PlainTextResponse("The token is not valid.\n", 401, _NO_TOKEN)
         until_ms = self._clock.ticks_ms() + bearer.lifetime_ms
         scope[PRINCIPAL], scope[LASTS] = Principal(bearer.name), lambda: self._clock.ticks_ms() < until_ms
         self._welcome(scope, "HTTP Bearer")
@@ -220,7 +209,7 @@ class Visitors:
 
 
 def wants_page(request: Request) -> bool:
-    """Return whether a browser asks for a page. Programs accept JSON or anything."""
+    """Return whether a browser requests a page. Programs accept JSON or anything."""
     return request.method in {"GET", "HEAD"} and "text/html" in request.headers.get("accept", "")
 
 
@@ -229,7 +218,6 @@ def _host(scope: Scope) -> str:
 
 
 def _decoded(token: bytes) -> str:
-    """Return the decoded Basic credentials, empty if invalid."""
     try:
         return base64.b64decode(token[:_LONGEST].strip(), validate=True).decode("utf-8")
     except (binascii.Error, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""SVG paths of charts, drawn by the server for the first and for all later versions. Pure."""
+"""SVG paths of charts. Pure."""
 
 from collections.abc import Sequence
 from math import isnan
@@ -18,12 +18,7 @@ def top(series: Sequence[Values]) -> float:
 def line(values: Values, width: int, height: int, most: float, count: int) -> str:
     """Return a line path with the newest value at the right edge and gaps for NaN.
 
-    Args:
-        values: the newest last.
-        width: of the chart.
-        height: of the chart.
-        most: the value at the upper edge.
-        count: how many values fill the width.
+    `count` values fill the width. `most` is the value at the upper edge.
     """
     return " ".join(
         ("M" if begins else "L") + f"{x:.1f} {y:.1f}" for begins, x, y in _points(values, width, height, most, count)
@@ -31,7 +26,7 @@ def line(values: Values, width: int, height: int, most: float, count: int) -> st
 
 
 def area(values: Values, width: int, height: int, most: float, count: int) -> str:
-    """The path of the surface below that line."""
+    """Return the path of the area below that line."""
     parts: list[str] = []
     last = 0.0
     for begins, x, y in _points(values, width, height, most, count):
@@ -67,7 +62,7 @@ SPARK_WIDTH, SPARK_HEIGHT, SPARK_COUNT = 96, 24, 60
 
 
 def spark(values: Values) -> str:
-    """Its path."""
+    """Return the path of a small chart."""
     values = values[-SPARK_COUNT:]
     most = max((value for value in values if not isnan(value)), default=0.0)
     return line(values, SPARK_WIDTH, SPARK_HEIGHT, most or 1.0, SPARK_COUNT)

@@ -52,16 +52,12 @@ Granted = Callable[[Page, Target], bool]
 
 
 class EventStreams:
-    """All that are open."""
+    """All open streams."""
 
     def __init__(self, figures: Figures, tell: TellPage, fragment: Fragment, granted: Granted) -> None:
         """Start empty.
 
-        Args:
-            figures: the data source.
-            tell: makes a page's data; None: its subject is gone.
-            fragment: renders list rows.
-            granted: whether the viewer is still authorized.
+        `tell` returns a page's data; None: its subject is gone.
         """
         self.figures = figures
         self.tell = tell
@@ -72,7 +68,7 @@ class EventStreams:
         """The oldest first."""
 
     def open(self, page: Page, target: Target) -> Response:
-        """A stream for one page."""
+        """Return the stream of a page."""
         if self.closing or not self._has_room(_visitor(target)):
             return PlainTextResponse("Too many pages are open.\n", 503, {"retry-after": "10"})
         return EventStream(self, page, target)
@@ -92,24 +88,24 @@ class EventStreams:
         return True
 
     def add(self, stream: "EventStream") -> None:
-        """Take in a stream that was opened."""
+        """Add an opened stream."""
         self._open[stream] = None
         self.figures.sampler.looks.add(stream.wake)
 
     def remove(self, stream: "EventStream") -> None:
-        """Drop a stream that was closed."""
+        """Remove a closed stream."""
         self._open.pop(stream, None)
         self.figures.sampler.looks.discard(stream.wake)
 
     def close(self) -> None:
-        """End all of them at once."""
+        """End all streams."""
         self.closing = True
         for stream in tuple(self._open):
             stream.wake()
 
 
 class EventStream(Response):
-    """One page's."""
+    """The stream of a page."""
 
     media_type = "text/event-stream"
 
@@ -126,13 +122,13 @@ class EventStream(Response):
         self.visitor = _visitor(target)
 
     def end(self) -> None:
-        """End it, and free its place at once."""
+        """End it, and free its place immediately."""
         self._ended = True
         self._streams.remove(self)
         self.wake()
 
     def wake(self) -> None:
-        """Have the stream look for news."""
+        """Make the stream look for changes."""
         self._woken.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -180,7 +176,6 @@ class EventStream(Response):
         return self._ended or self._streams.closing
 
     def _watch(self) -> Callable[[], None]:
-        """Have a group's partitions sampled while the page is open."""
         if self._page.name != "Group":
             return lambda: None
         watched = self._streams.figures.sampler.watched

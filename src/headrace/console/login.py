@@ -17,21 +17,15 @@ _PATH = re.compile(r"/(?![/\\])[\x21-\x7e]{0,2000}")
 
 
 class LoginPages:
-    """Those of one server."""
+    """The login pages of one server."""
 
     def __init__(self, visitors: Visitors, forms: Forms) -> None:
-        """Prepare.
-
-        Args:
-            visitors: check passwords and keep sessions.
-            forms: verify form tokens.
-        """
         self._visitors = visitors
         self._forms = forms
 
     @property
     def routes(self) -> tuple[BaseRoute, ...]:
-        """Where everything is found."""
+        """The routes."""
         return (
             Route("/login", self._show, methods=["GET"]),
             Route("/login", self._log_in, methods=["POST"]),
@@ -50,9 +44,9 @@ class LoginPages:
         try:
             fits = await self._visitors.check(name, fields.get("password", ""), request.scope)
         except TooManyLogins:
-            return await self._page(request, following, name, "Too many passwords wait to be checked: try again.", 503)
+            return await self._page(request, following, name, "Too many logins at the same time. Try again.", 503)
         if not fits:
-            return await self._page(request, following, name, "There is no such user, or the password is another.", 403)
+            return await self._page(request, following, name, "Wrong user name or password.", 403)
         response = RedirectResponse(following, 303, HEADERS)
         self._visitors.begin(name, request, response)
         return response

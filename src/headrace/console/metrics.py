@@ -46,18 +46,10 @@ class MetricsPage:
         data: Path | None,
         most_series: int,
     ) -> None:
-        """Prepare.
+        """Create it.
 
-        Args:
-            clusters: their topics and groups are shown.
-            counters: the counters.
-            connections: listener -> current connections.
-            store: returns the storage's state; may raise any error.
-            log_lines_lost: returns the number of lost log lines.
-            error_name: returns an error's name by listener.
-            refusal: the response for an unauthorized client.
-            data: the data directory, for disk metrics; None: the data is elsewhere.
-            most_series: `metrics.max.series`.
+        `store` may raise any error. Without `data`, the data directory is elsewhere. `most_series`:
+        `metrics.max.series`.
         """
         self._clusters = clusters
         self._counters = counters
@@ -83,7 +75,7 @@ class MetricsPage:
         return await self._pages.answer()
 
     async def render(self) -> bytes:
-        """The page's text."""
+        """Return the page's text."""
         store, process = await asyncio.gather(self._store_facts(), asyncio.to_thread(process_facts, self._data))
         page = Exposition(self._most_series)
         await in_pieces(self._write(page, store, process))

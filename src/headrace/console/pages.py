@@ -63,16 +63,9 @@ _log = structlog.get_logger("headrace.console")
 
 
 class Pages:
-    """Every page of one server."""
+    """All pages of one server."""
 
     def __init__(self, figures: Figures, visitors: Visitors, forms: Forms) -> None:
-        """Prepare.
-
-        Args:
-            figures: the data source.
-            visitors: authenticate viewers.
-            forms: verify form tokens.
-        """
         views.load()
         self._figures = figures
         self._visitors = visitors
@@ -85,7 +78,7 @@ class Pages:
 
     @property
     def routes(self) -> tuple[BaseRoute, ...]:
-        """Where everything is found."""
+        """The routes."""
         return (
             Route("/static/{file}", self._static),
             Route("/events", self._events),
@@ -93,7 +86,7 @@ class Pages:
         )
 
     def close(self) -> None:
-        """Close all event streams at once."""
+        """Close all event streams."""
         self._streams.close()
 
     def before(self, app: ASGIApp) -> ASGIApp:
@@ -104,7 +97,7 @@ class Pages:
                 response = self._visitors.refusal(request)
                 if response is None:
                     await compiled()
-                    response = self._html(_missing("There is no such page."), self._nowhere(request), request)
+                    response = self._html(_missing("This page does not exist."), self._nowhere(request), request)
                 await response(scope, receive, send)
                 return
             await app(scope, receive, send)
@@ -131,7 +124,7 @@ class Pages:
         form: dict[str, str] = {}
         if page.method == "POST":
             if not self._figures.writes:
-                return refused("The console changes nothing: start the server with --set console.write=true")
+                return refused("The console is read-only: start the server with --set console.write=true")
             try:
                 form = await self._forms.read(request)
             except InvalidFormToken as error:
@@ -148,14 +141,13 @@ class Pages:
         except (NotFound, UnknownCluster, UnknownTopic) as missing:
             ask, view = self._nowhere(request), _missing(str(missing))
         except TopicError as error:
-            _log.warning("a page could not be made", page=page.name, reason=str(error))
+            _log.warning("a console page failed", page=page.name, reason=str(error))
             ask, view = self._nowhere(request), _missing(f"The storage does not answer: {error}", 503)
         # Many pages may have received their data in the same turn of the event loop.
         await self._figures.clusters.lane.turn()
         return self._html(view, ask, request)
 
     def _ask(self, page: Page, target: Target, form: dict[str, str]) -> ViewRequest:
-        """Return the page request. Raises UnknownCluster."""
         cluster = target.query.get("cluster", DEFAULT)
         route = self._routes[page.name]
         path: dict[str, str] = {}
@@ -204,7 +196,7 @@ class Pages:
         )
         return html.encode("utf-8", "backslashreplace")
 
-    # What changes on open pages
+    # Event streams
 
     async def _events(self, request: Request) -> Response:
         none = self._visitors.refusal(request)
@@ -217,7 +209,7 @@ class Pages:
             if page.live and self._routes[page.name].matches(scope)[0] is Match.FULL:
                 await compiled()
                 return self._streams.open(page, target)
-        return PlainTextResponse("There is no such page.\n", 404, HEADERS)
+        return PlainTextResponse("This page does not exist.\n", 404, HEADERS)
 
     async def _told(self, page: Page, target: Target) -> Told | None:
         """Return a page's current data; None: its subject is gone or not visible to the viewer."""
@@ -235,14 +227,13 @@ class Pages:
         return self._render(template, view, self._ask(page, target, {})).decode()
 
     def _granted(self, page: Page, target: Target) -> bool:
-        """Return whether the viewer is still authorized."""
         try:
             page.check(self._ask(page, target, {}))
         except (Refused, UnknownCluster):
             return False
         return target.asker.lasts()
 
-    # What pages are made of
+    # Templates
 
     async def _static(self, request: Request) -> Response:
         found = _FILES.get(request.path_params["file"])
@@ -272,7 +263,7 @@ def _compile() -> None:
 
 @cache
 def templates() -> "Environment":
-    """Return the templates, shared in the process. Wait for `compiled` before rendering."""
+    """Return the templates of the process. Wait for `compiled` before rendering."""
     from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415  # nothing of it is needed to start
 
     made = Environment(
@@ -307,7 +298,7 @@ def _ordered() -> list[Page]:
 
 
 def _missing(message: str, status: int = 404) -> View:
-    return View(template="missing.html", title="Not here", data={"message": message}, status=status)
+    return View(template="missing.html", title="Not found", data={"message": message}, status=status)
 
 
 def refused(message: str) -> Response:

@@ -1,4 +1,4 @@
-"""Search, sort and cut long lists into pages, in time slices because lists may have thousands of items."""
+"""Search, sort and cut lists into pages, in time slices because lists may have thousands of items."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -38,14 +38,8 @@ async def cut(
 ) -> Slice:
     """Return the requested page.
 
-    Args:
-        everything: the whole list, which must not change.
-        query: `q` is part of a name, `sort` the order, `page` the number.
-        pace: yields to other tasks.
-        name: returns an item's name.
-        sorts: orders by name, the largest number first; `name` is the default.
-        shows: whether an item is visible.
-        rows: rows of a page.
+    In `query`, `q` is part of a name, `sort` the order, `page` the number. Orders begin with the largest number, except
+    `name`, the default. The list must not change.
     """
     search = query.get("q", "")[:200]
     part = search.lower()

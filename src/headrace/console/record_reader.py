@@ -36,7 +36,7 @@ _LEAST_COST = 2048
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """The record batch in which a record lies."""
+    """A record's batch."""
 
     base_offset: int
     next_offset: int
@@ -47,7 +47,7 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A record and where it lies."""
+    """A record and its location."""
 
     record: Record
     """With the first `MOST_HEADERS` of its headers."""
@@ -57,7 +57,7 @@ class Found(msgspec.Struct, frozen=True):
 
 
 class Read(msgspec.Struct):
-    """What was read."""
+    """The result."""
 
     found: list[Found] = []
     following: int = 0
@@ -118,7 +118,6 @@ class _Sink:
         return offset
 
     async def _few(self, header: BatchHeader, work: "partial[Some]") -> Some:
-        """Read a few records of a batch, in a thread if it is large. Raises BatchError."""
         if header.size <= (_COMPRESSED if header.codec else A_TURN):
             await self._decompression.turn()
             cost = _LEAST_COST
@@ -150,7 +149,7 @@ async def some(
     most: int,
     part: bytes = b"",
 ) -> Read:
-    """Return a limited number of records from an offset whose keys contain `part`.
+    """Return at most `most` records from an offset whose keys contain `part`.
 
     Records before the log start offset are skipped.
 

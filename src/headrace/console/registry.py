@@ -1,4 +1,4 @@
-"""Register the console's pages with their required ACLs, which have no default.
+"""Register the console's pages with their required ACLs.
 
 A page needs the same ACLs as the Kafka API that returns the same data.
 """
@@ -36,7 +36,7 @@ def always() -> bool:
 
 
 class Viewer(msgspec.Struct, frozen=True):
-    """Who asks for a page, and from where."""
+    """The client that requests a page."""
 
     principal: Principal = ANONYMOUS
     host: str = ""
@@ -47,7 +47,7 @@ class Viewer(msgspec.Struct, frozen=True):
 
 
 class Target:
-    """Where a page is: its path, as it was written, and its query."""
+    """A page's undecoded path and its query."""
 
     def __init__(self, raw_path: str, query: str) -> None:
         self.raw_path = raw_path
@@ -58,7 +58,7 @@ class Target:
 
     @classmethod
     def of(cls, text: str) -> "Target":
-        """A path with its query."""
+        """Return the target of a path with its query."""
         path, _, query = text.partition("?")
         try:
             return cls(path, query)
@@ -81,7 +81,7 @@ class ViewRequest(msgspec.Struct, frozen=True):
 
     @property
     def principal(self) -> Principal:
-        """The principal that opened the page."""
+        """The viewer's principal."""
         return self.asker.principal
 
     def changed(self, page: str, what: str) -> None:
@@ -103,7 +103,7 @@ class ViewRequest(msgspec.Struct, frozen=True):
         return grants is None or any(grants.allow(rule, CLUSTER_NAME) for rule in _ENTERING)
 
     def sees(self, kind: ResourceType, name: str) -> bool:
-        """Whether a page may show the topic or group of that name."""
+        """Return whether a page may show a topic or group."""
         return self.may(SHOWN[kind], Resource(kind, name, self.broker.cluster))
 
 
@@ -126,11 +126,11 @@ class Refused(Exception):
 
 
 class NotFound(LookupError):
-    """There is no such topic, group or partition; the message says so."""
+    """The topic, group or partition does not exist."""
 
 
 class Redirect(Exception):
-    """The path to continue at."""
+    """A path to continue at."""
 
 
 Handler = Callable[[ViewRequest], Awaitable[View]]
@@ -153,7 +153,7 @@ _ENTERING = tuple(
 
 
 class Page(msgspec.Struct, frozen=True):
-    """One registered page."""
+    """A registered page."""
 
     name: str
     method: str
@@ -164,7 +164,7 @@ class Page(msgspec.Struct, frozen=True):
     """Whether it has live updates."""
 
     def needed(self, ask: ViewRequest) -> Iterator[tuple[Rule, Resource]]:
-        """Return the ACLs that a request needs, each with a resource."""
+        """Yield the required ACLs and resources of a request."""
         return ((rule, resource) for rule in self.needs for resource in rule.resources(ask))
 
     def check(self, ask: ViewRequest) -> None:
@@ -177,7 +177,7 @@ class Page(msgspec.Struct, frozen=True):
                 raise Refused(f"{what}.")
 
     async def view(self, ask: ViewRequest) -> View:
-        """Return the page after authorization. Raises Refused, NotFound and the handler's errors."""
+        """Return the page. Raises Refused, NotFound and the handler's errors."""
         self.check(ask)
         return await self.handler(ask)
 
@@ -187,17 +187,9 @@ PAGES: dict[str, Page] = {}
 
 
 def page(name: str, path: str, *, needs: Rules, method: str = "GET", live: bool = True) -> Callable[[Handler], Handler]:
-    """Register the decorated function as a page.
+    """Register the decorated function as a page. `live`: whether `/events` updates it.
 
-    Args:
-        name: for metrics.
-        path: a Starlette path.
-        needs: the required ACLs, built by `console.registry`.
-        method: GET, or POST for changes.
-        live: whether `/events` updates it.
-
-    Raises:
-        ValueError: a duplicate name.
+    Raises ValueError for a duplicate name.
     """
 
     def add(handler: Handler) -> Handler:
@@ -219,7 +211,7 @@ def topic_resource(ask: ViewRequest, name: str) -> Resource:
 
 
 def topic_rule(operation: Operation) -> Rule:
-    """An operation on the topic in the path."""
+    """Return the rule for the topic in the path."""
 
     def named(ask: ViewRequest) -> Iterable[Resource]:
         yield topic_resource(ask, ask.path["name"])
@@ -228,7 +220,7 @@ def topic_rule(operation: Operation) -> Rule:
 
 
 def group_rule(operation: Operation) -> Rule:
-    """An operation on the group in the path."""
+    """Return the rule for the group in the path."""
 
     def named(ask: ViewRequest) -> Iterable[Resource]:
         yield Resource(ResourceType.GROUP, ask.path["name"], ask.broker.cluster)
@@ -237,12 +229,12 @@ def group_rule(operation: Operation) -> Rule:
 
 
 def shown_rules(*kinds: ResourceType) -> tuple[Rule, ...]:
-    """Describing all listed resources of these kinds."""
+    """Return the rules for listed resources of these kinds."""
     return tuple(SHOWN[kind] for kind in kinds)
 
 
 def cluster_rule(operation: Operation) -> Rule:
-    """An operation on the server as a whole."""
+    """Return the rule for the server."""
 
     def cluster(ask: ViewRequest) -> Iterable[Resource]:
         yield Resource(ResourceType.CLUSTER, CLUSTER_NAME, ask.broker.cluster)

@@ -1,7 +1,6 @@
 """Sample counters every two seconds for all pages, and keep a few minutes of history.
 
-Reading counters is cheap and always done. Group lag needs a look-up per partition: with many partitions it is sampled
-only while a page is open.
+Group lag needs a look-up per partition. With many partitions it is sampled only while a page is open.
 """
 
 import asyncio
@@ -41,7 +40,7 @@ Key = tuple[str, str]
 
 
 class Ring:
-    """The last `KEPT` values of one thing."""
+    """The last `KEPT` values."""
 
     __slots__ = ("_at", "_values")
 
@@ -65,7 +64,7 @@ class Ring:
 
     @property
     def now(self) -> float:
-        """The newest; NaN without one."""
+        """The newest value, or NaN."""
         values = self._values
         return values[self._at - 1] if values else _NAN
 
@@ -82,7 +81,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class Traffic:
-    """A topic's counters at the last look, and its rates since."""
+    """A topic's counters at the last sample, and its rates since."""
 
     __slots__ = ("bytes_in", "bytes_out", "counted", "incoming", "outgoing", "records_in", "records_out")
 
@@ -106,16 +105,9 @@ class _Group:
 
 
 class Sampler:
-    """What pages know of the last minutes."""
+    """Recent history for pages."""
 
     def __init__(self, clusters: VirtualClusters, clock: Clock, connections: Callable[[], int]) -> None:
-        """Prepare; `start` begins.
-
-        Args:
-            clusters: the virtual clusters to sample.
-            clock: the time.
-            connections: returns the connections of all listeners.
-        """
         self._clusters = clusters
         self._clock = clock
         self._connections = connections
@@ -160,8 +152,8 @@ class Sampler:
         try:
             await in_pieces(self._look())
         except Exception:
-            # A bug: log it and continue in two seconds.
-            _log.exception("the console could not look at the server")
+            # A bug. Continue in two seconds.
+            _log.exception("console sampling failed")
         self._later()
         for look in tuple(self.looks):
             look()
@@ -189,7 +181,7 @@ class Sampler:
                 values = counted.records_in, counted.records_out, counted.bytes_in, counted.bytes_out
                 if traffic is None:
                     traffic = Traffic()
-                    # Counts since its creation just now. What exists at a start is history.
+                    # A new topic counts from 0, one that existed at the start from its current values.
                     traffic.counted = (0, 0, 0, 0) if self._known else values
                     self._tell(self._known, *key, "topic", _created(len(live.partitions)))
                 rates = [max(0, new - old) / seconds for new, old in zip(values, traffic.counted, strict=True)]
@@ -270,7 +262,7 @@ class Sampler:
             self.events.append(Event(self._clock.now_ms(), cluster, kind, name, text))
 
     def events_of(self, cluster: str, name: str | None = None, kind: str | None = None) -> Iterator[Event]:
-        """Return events, the newest first, of a virtual cluster, a topic or a group."""
+        """Yield events, the newest first, of a virtual cluster, a topic or a group."""
         for event in reversed(self.events):
             if event.cluster == cluster and name in {None, event.name} and kind in {None, event.kind}:
                 yield event
@@ -289,12 +281,11 @@ def _created(partitions: int) -> str:
 
 
 def _changed(before: tuple[GroupState, int, int], now: tuple[GroupState, int, int]) -> str:
-    """Describe a group's change between two samples."""
     (old_state, old_generation, old_size), (state, generation, size) = before, now
     parts = []
     if size != old_size:
         more = abs(size - old_size)
-        parts.append(f"{more} member{'s' * (more > 1)} {'joined' if size > old_size else 'gone'}, {size} now")
+        parts.append(f"{more} member{'s' * (more > 1)} {'joined' if size > old_size else 'left'}, {size} now")
     if generation != old_generation:
         parts.append(f"generation {generation}")
     if state != old_state:

@@ -1,7 +1,4 @@
-"""The data source of pages, with briefly cached results.
-
-It includes process and disk figures, and which brokers have figures that this one does not.
-"""
+"""The data source of pages, with briefly cached results."""
 
 import asyncio
 import contextlib
@@ -23,14 +20,14 @@ from headrace.metrics.counters import Counters, ProcessFacts, StoreFacts
 
 
 def brokers_note(broker: Broker) -> str:
-    """Return which broker's figures a page shows; empty with one broker."""
+    """Return a note about which broker's figures a page shows; empty with one broker."""
     others = broker.ownership.others
     if not others:
         return ""
     rest = ", ".join(broker_text(broker, each.node_id) for each in others)
     return (
-        f"This is broker {broker.node_id} of {len(others) + 1}. Figures are of the partitions that it leads and the "
-        f"groups that it coordinates; for the rest open the console of {rest}."
+        f"This is broker {broker.node_id} of {len(others) + 1}. It shows the partitions that it leads and the "
+        f"groups that it coordinates. For the others, open the console of {rest}."
     )
 
 
@@ -41,7 +38,7 @@ def broker_text(broker: Broker, node_id: int) -> str:
 
 
 def led_here(live: LiveTopic) -> list[Partition]:
-    """Return the partitions of a topic with figures on this server."""
+    """Return the partitions of a topic that this server leads."""
     return [each for each in live.partitions if each.leader is None]
 
 
@@ -57,13 +54,13 @@ _MOST_SIZED = 1_000
 
 
 class Entries(Protocol):
-    """What the storage calls its entries."""
+    """Names the entries of the storage."""
 
     def of_batch(self, leader_epoch: int, next_offset: int) -> str:
-        """The id of the entry that a record batch is, in a log."""
+        """Return the entry id of a record batch."""
 
     def of_record(self, offset: int, sequence_bits: int) -> str:
-        """The id of the entry that a record is, in a native topic."""
+        """Return the entry id of a record of a native topic."""
 
 
 class Figures:
@@ -83,19 +80,10 @@ class Figures:
         data: Path | None,
         entries: Entries,
     ) -> None:
-        """Prepare.
+        """Create it.
 
-        Args:
-            clusters: their topics and groups are shown.
-            counters: the counters.
-            sampler: recent history.
-            connections: listener -> current connections.
-            addresses: listener -> advertised address.
-            clients: Kafka clients: address -> connections and requests.
-            store: returns the storage's state; may raise any error.
-            storage: its URL, without password.
-            data: the data directory; None: the data is elsewhere.
-            entries: names the storage's entries.
+        Keys of `connections` and `addresses` are listeners, those of `clients` addresses. `clients` has connections and
+        requests of Kafka clients. `store` may raise any error. `storage` is a URL without password.
         """
         self.clusters = clusters
         self.counters = counters
@@ -124,7 +112,7 @@ class Figures:
         now_ms = self.clusters.clock.ticks_ms()
         if self._facts is None or now_ms - self._facts_ms >= _FRESH_MS:
             await self._asking.get(None)
-            # All waiters resume, one after the other.
+            # Many waiters may resume.
             await self.clusters.lane.turn()
         assert self._facts is not None
         return self._facts
@@ -138,7 +126,7 @@ class Figures:
         self._facts_ms = self.clusters.clock.ticks_ms()
 
     async def size(self, broker: Broker, name: str) -> int | None:
-        """Return bytes of a topic's batches in partitions led here, up to ~10 s old; None: too many partitions."""
+        """Return bytes of batches in partitions led here, up to about 10 s old; None: too many partitions."""
         now_ms = self.clusters.clock.ticks_ms()
         known = self._sizes.get((broker.cluster, name))
         if known is not None and now_ms - known[0] < _SIZES_MS:
@@ -161,8 +149,7 @@ _PROC = Path("/proc/self")
 def process_facts(data: Path | None) -> ProcessFacts:
     """Read process and disk figures. Blocks briefly.
 
-    Args:
-        data: the data directory; None: the data is not on this machine.
+    Without `data`, the data directory is elsewhere.
     """
     usage = resource.getrusage(resource.RUSAGE_SELF)
     free = size = None

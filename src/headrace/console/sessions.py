@@ -1,7 +1,6 @@
-"""Sessions of the console and the verification of their forms.
+"""Sessions of the console and the verification of its forms.
 
-Sessions are in memory, limited in number and time, and end when the password changes. A form must come from a page of
-this server.
+Sessions are in memory, limited in number and time, and end when the password changes.
 """
 
 import hashlib
@@ -25,7 +24,7 @@ MOST_OF_ONE = 20
 
 
 class Session(msgspec.Struct, eq=False):
-    """One login by the form."""
+    """A login by the form."""
 
     principal: Principal
     until_ms: int
@@ -35,14 +34,14 @@ class Session(msgspec.Struct, eq=False):
 
 
 class Sessions:
-    """All sessions of one server, empty at a start."""
+    """All sessions of one server."""
 
     def __init__(self, users: Users, clock: Clock, lifetime_ms: int) -> None:
-        """Begin. `lifetime_ms`: maximum age of a session, used or not."""
+        """`lifetime_ms`: maximum age of a session, used or not."""
         self.lifetime_ms = lifetime_ms
         self._users = users
         self._clock = clock
-        # By digest, so that no secret is stored.
+        # By digest of the secret.
         self._sessions: dict[bytes, Session] = {}
 
     def begin(self, name: str) -> str:
@@ -61,7 +60,7 @@ class Sessions:
         return secret
 
     def find(self, secret: str) -> Session | None:
-        """Return the session of a secret; None: unknown or over."""
+        """Return the session of a secret, or None."""
         session = self._sessions.get(_key(secret))
         return session if session is not None and self.lasts(session) else None
 
@@ -92,18 +91,17 @@ _COOKIE = "headrace-csrf"
 
 
 class InvalidFormToken(Exception):
-    """Not a form of this server's pages; the message has the reason."""
+    """Not a form of this server. The message has the reason."""
 
 
 class Forms:
-    """Form tokens of one server, since its start."""
+    """Form tokens of one server since its start."""
 
     def __init__(self) -> None:
-        """Start with a new secret, which invalidates earlier forms."""
         self._secret = secrets.token_bytes(32)
 
     def token(self, value: str) -> str:
-        """Return the form token for a cookie's value."""
+        """Return the form token of a cookie's value."""
         return hmac.new(self._secret, value.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
 
     @staticmethod
@@ -126,12 +124,12 @@ class Forms:
                 if len(body) > _MOST_BYTES:
                     raise InvalidFormToken(f"A form has at most {_MOST_BYTES >> 10} KiB.")
         except ClientDisconnect:
-            # The client is gone, which is not worth a log line.
+            # Not worth a log line.
             raise InvalidFormToken("The form is incomplete.") from None
         try:
             fields = dict(parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=MOST_FIELDS))
         except ValueError:
-            raise InvalidFormToken("This is no form.") from None
+            raise InvalidFormToken("The form cannot be parsed.") from None
         value = request.cookies.get(_COOKIE, "")
         genuine = hmac.compare_digest(fields.pop("token", "").encode(), self.token(value).encode())
         if not value or not genuine or request.headers.get("sec-fetch-site", "same-origin") != "same-origin":

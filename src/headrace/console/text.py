@@ -1,4 +1,4 @@
-"""Format numbers, sizes, times, client-supplied names and paths for pages. Pure."""
+"""Format values, client-supplied names and paths for pages. Pure."""
 
 import json
 import re
@@ -22,12 +22,12 @@ _DEEP = 100
 
 
 def count(value: float | None) -> str:
-    """A whole number with separators; a dash for None."""
+    """Return a whole number with separators; a dash for None."""
     return "-" if value is None else f"{value:,.0f}"
 
 
 def many(number: int, what: str) -> str:
-    """A number with its noun: `1 topic`, `2 topics`."""
+    """Return a number with its noun: `1 topic`, `2 topics`."""
     return f"{number:,} {what}{'s' * (number != 1)}"
 
 
@@ -54,7 +54,7 @@ def size(value: float | None) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """A duration in its two largest units: 3 d 4 h, 12 s, 0.4 s."""
+    """Return a duration in its two largest units: 3 d 4 h, 12 s, 0.4 s."""
     if seconds is None:
         return "-"
     if seconds < 1:
@@ -72,12 +72,12 @@ def span(seconds: float | None) -> str:
 
 
 def preview(data: bytes | None) -> str:
-    """A key or a value in a line."""
+    """Return a key or a value as one line."""
     return shown(data, _PREVIEW)
 
 
 class Views(msgspec.Struct, frozen=True):
-    """Some bytes in every way that a page shows them."""
+    """All views of some bytes."""
 
     size: int
     null: bool
@@ -92,7 +92,7 @@ class Views(msgspec.Struct, frozen=True):
 
 
 def views(data: bytes | None) -> Views:
-    """Return all views of a key, a value or a header, truncated to `MOST_SHOWN` bytes."""
+    """Return all views, truncated to `MOST_SHOWN` bytes."""
     if data is None:
         return Views(0, True, False, True, "", None, "")
     part = data[:MOST_SHOWN]
@@ -129,7 +129,6 @@ def _json(data: bytes) -> str | None:
 
 
 def _depth(data: bytes) -> int:
-    """Return an upper bound of the nesting depth."""
     deepest = now = 0
     for byte in data:
         if byte in b"[{":
@@ -150,12 +149,12 @@ def _hex(data: bytes) -> str:
 
 
 def name(given: str) -> str:
-    """A topic's, group's, member's or client's name."""
+    """Return a client-supplied name for display."""
     return shown(given, _PREVIEW)
 
 
 def typed(given: str) -> str:
-    """Return user input for redisplay in its field, without characters that cannot be typed."""
+    """Return user input for its field, without characters that cannot be typed."""
     return given if given.isprintable() else "".join(filter(str.isprintable, given))
 
 
@@ -187,15 +186,15 @@ def link(path: str, cluster: str = DEFAULT, query: Mapping[str, object] | None =
 
 
 def topic(name: str, cluster: str = DEFAULT) -> str:
-    """A topic's page."""
+    """Return the path of a topic's page."""
     return link(f"/topics/{name_in(name)}", cluster)
 
 
 def records(name: str, cluster: str = DEFAULT, **query: object) -> str:
-    """A topic's records."""
+    """Return the path of a topic's records."""
     return link(f"/topics/{name_in(name)}/records", cluster, query)
 
 
 def group(name: str, cluster: str = DEFAULT, **query: object) -> str:
-    """A group's page."""
+    """Return the path of a group's page."""
     return link(f"/groups/{name_in(name)}", cluster, query)

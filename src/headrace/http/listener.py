@@ -152,7 +152,7 @@ class HttpListener:
                 if tasks:
                     await asyncio.wait(tuple(tasks))
         except TimeoutError:
-            _log.info("answers under way were given up", connections=len(self._connections), within_s=_GRACE_S)
+            _log.info("connections closed with unsent responses", connections=len(self._connections), within_s=_GRACE_S)
         for connection in tuple(self._connections):
             connection.transport.abort()
         for task in tuple(tasks):

@@ -29,14 +29,14 @@ class Family(msgspec.Struct, frozen=True):
     doc: str
 
 
-INFO = Family("headrace_info", Kind.GAUGE, ("version",), "Always 1; the label is the version.")
+INFO = Family("headrace_info", Kind.GAUGE, ("version",), "Always 1. The label is the version.")
 
 
 SERIES_EXCESS = Family(
     "headrace_metrics_series_excess",
     Kind.GAUGE,
     (),
-    "Series that this page left out: there are more than metrics.max.series.",
+    "Series omitted from this page because of metrics.max.series.",
 )
 
 
@@ -127,158 +127,164 @@ class Exposition:
         return "".join(self._parts).encode()
 
 
-REQUESTS = Family("headrace_requests_total", Kind.COUNTER, ("listener", "api"), "Requests answered.")
+REQUESTS = Family("headrace_requests_total", Kind.COUNTER, ("listener", "api"), "Requests with a response.")
 ERRORS = Family(
     "headrace_request_errors_total",
     Kind.COUNTER,
     ("listener", "api", "error"),
-    "Answers in which an error stands at least once, by Kafka's or Oracle's name of it.",
+    "Responses with an error at least once, by its name in Kafka or OCI Streaming.",
 )
 DURATION = Family(
     "headrace_request_duration_seconds",
     Kind.HISTOGRAM,
     ("listener", "api"),
-    "From taking a request up to handing its answer to the socket. A Fetch that waits for records has that in it.",
+    "Time from starting a request to writing its response to the socket. It includes the wait of a Fetch for records.",
 )
-CONNECTIONS = Family("headrace_connections", Kind.GAUGE, ("listener",), "Connections that are open.")
+CONNECTIONS = Family("headrace_connections", Kind.GAUGE, ("listener",), "Open connections.")
 LOOP_DELAY = Family(
     "headrace_event_loop_delay_seconds",
     Kind.HISTOGRAM,
     (),
-    "Delay of the event loop at a timer, ten times per second: the longest wait of any request.",
+    "Delay of the event loop, measured ten times per second: the longest wait of any request.",
 )
 
 RECORDS_IN = Family(
-    "headrace_topic_records_in_total", Kind.COUNTER, ("topic",), "Records taken and handed to the storage."
+    "headrace_topic_records_in_total", Kind.COUNTER, ("topic",), "Records accepted and sent to storage."
 )
 BYTES_IN = Family(
     "headrace_topic_bytes_in_total",
     Kind.COUNTER,
     ("topic",),
-    "Bytes of these, in record batches as they lie in the log.",
+    "Bytes of these records, as batches in the log.",
 )
 RECORDS_OUT = Family(
     "headrace_topic_records_out_total",
     Kind.COUNTER,
     ("topic",),
-    "Records handed out; to Kafka's clients in whole batches.",
+    "Records sent to consumers; to Kafka clients in whole batches.",
 )
 BYTES_OUT = Family(
     "headrace_topic_bytes_out_total",
     Kind.COUNTER,
     ("topic",),
-    "Bytes handed out: of record batches to Kafka's clients, of keys and values to OCI's.",
+    "Bytes sent to consumers: record batches to Kafka clients, keys and values to OCI clients.",
 )
 LOG_START = Family(
-    "headrace_log_start_offset", Kind.GAUGE, ("topic", "partition"), "The first offset that can be read."
+    "headrace_log_start_offset",
+    Kind.GAUGE,
+    ("topic", "partition"),
+    "Log start offset: the first offset that can be read.",
 )
-LOG_END = Family("headrace_log_end_offset", Kind.GAUGE, ("topic", "partition"), "The offset the next record gets.")
+LOG_END = Family(
+    "headrace_log_end_offset", Kind.GAUGE, ("topic", "partition"), "Log end offset: the offset of the next record."
+)
 
 GROUP_MEMBERS = Family("headrace_group_members", Kind.GAUGE, ("group",), "Members, or OCI instances, of a group.")
 GROUP_REBALANCES = Family(
-    "headrace_group_rebalances_total", Kind.COUNTER, ("group",), "Generations that a group has had."
+    "headrace_group_rebalances_total", Kind.COUNTER, ("group",), "Generations of a group, one per rebalance."
 )
 GROUP_LAG = Family(
     "headrace_group_lag",
     Kind.GAUGE,
     ("group", "topic", "partition"),
-    "Records that a group has still to read, in every partition of the topics where it has positions or members; from "
-    "the log start where nothing was committed. Not told for native topics, whose offsets do not count records.",
+    "Records that a group has not read, in each partition of topics with its committed offsets or members; from "
+    "the log start offset without a committed offset. Native topics have no series, because their offsets do not count "
+    "records.",
 )
 
 THROTTLED = Family(
     "headrace_throttled_total",
     Kind.COUNTER,
     ("quota",),
-    "Requests after which a client had to wait, and connections that were refused, by the quota they went beyond.",
+    "Throttled requests and rejected connections, by the exceeded quota.",
 )
 THROTTLED_TIME = Family(
     "headrace_throttled_seconds_total",
     Kind.COUNTER,
     ("quota",),
-    "How long clients had to wait for that, altogether.",
+    "Total throttle time of clients.",
 )
 
 STORE_UP = Family(
-    "headrace_store_up", Kind.GAUGE, (), "1 when Redis answered for this page, else 0: its gauges are missing then."
+    "headrace_store_up", Kind.GAUGE, (), "1 if Redis responded to this scrape, else 0, and its gauges are missing."
 )
 STORE_MEMORY = Family("headrace_store_memory_bytes", Kind.GAUGE, (), "Memory that Redis uses (used_memory).")
 STORE_MEMORY_MAX = Family("headrace_store_memory_max_bytes", Kind.GAUGE, (), "Redis' maxmemory; 0: no limit.")
 STORE_REPLICAS = Family("headrace_store_replicas", Kind.GAUGE, (), "Replicas connected to Redis.")
-STORE_FILE = Family(
-    "headrace_store_append_file_bytes", Kind.GAUGE, (), "Size of Redis' append-only file; 0: it is off."
+STORE_FILE = Family("headrace_store_append_file_bytes", Kind.GAUGE, (), "Size of Redis' append-only file; 0: disabled.")
+STORE_FILE_OK = Family(
+    "headrace_store_append_file_ok", Kind.GAUGE, (), "0 if the last write of Redis to that file failed."
 )
-STORE_FILE_OK = Family("headrace_store_append_file_ok", Kind.GAUGE, (), "0 when Redis' last write to that file failed.")
-STORE_APPENDS = Family("headrace_store_appends_total", Kind.COUNTER, (), "Record batches that Redis has taken.")
-STORE_APPEND_BYTES = Family("headrace_store_append_bytes_total", Kind.COUNTER, (), "Bytes of these.")
+STORE_APPENDS = Family("headrace_store_appends_total", Kind.COUNTER, (), "Record batches that Redis has stored.")
+STORE_APPEND_BYTES = Family("headrace_store_append_bytes_total", Kind.COUNTER, (), "Bytes of these batches.")
 STORE_READ_BYTES = Family(
     "headrace_store_read_bytes_total",
     Kind.COUNTER,
     ("source",),
-    "Bytes of batches of this broker's logs that readers did not find in its memory, by where they came from: `redis`, "
-    "or `file`, the embedded Valkey's append-only file. Native topics are not among them.",
+    "Bytes of batches of this broker's logs that were not in its memory when read, by source: `redis`, "
+    "or `file`, the append-only file of the embedded Valkey. Native topics are not included.",
 )
 STORE_REFUSED = Family(
     "headrace_store_append_failures_total",
     Kind.COUNTER,
     (),
-    "Batches that Redis refused, or whose fate was open when the connection was lost.",
+    "Batches that Redis rejected, or whose outcome was unknown when the connection was lost.",
 )
 STORE_APPEND_DURATION = Family(
-    "headrace_store_append_duration_seconds", Kind.HISTOGRAM, (), "From sending batches to Redis to its answer."
+    "headrace_store_append_duration_seconds", Kind.HISTOGRAM, (), "Time from sending batches to Redis to its response."
 )
 STORE_RECONNECTS = Family(
     "headrace_store_reconnects_total", Kind.COUNTER, (), "Connections to Redis opened again after a loss."
 )
 STORE_OPENINGS = Family(
-    "headrace_store_openings_total", Kind.COUNTER, (), "Partitions opened, at the start or after a doubt."
+    "headrace_store_openings_total", Kind.COUNTER, (), "Logs recovered, at the start or after an unknown outcome."
 )
 BROKERS = Family(
     "headrace_brokers",
     Kind.GAUGE,
     (),
-    "Brokers alive as far as this one knows, itself included; 0 while the others have declared it dead.",
+    "Live brokers known to this one, including itself; 0 while the others have declared it dead.",
 )
 UNREADABLE = Family(
     "headrace_unreadable_values",
     Kind.GAUGE,
     ("kind",),
-    "Stored values of a kind that were skipped when they were read last, since they cannot be read; see the log.",
+    "Stored values of a kind that are skipped because they cannot be read. See the log.",
 )
 UNOPENED = Family(
     "headrace_unopened_partitions",
     Kind.GAUGE,
     (),
-    "Partitions that accept no records now: offline ones, and those that this broker is about to lead.",
+    "Partitions that accept no records now: offline ones, and those whose leader this broker is becoming.",
 )
-JOURNAL = Family("headrace_store_journal_bytes", Kind.GAUGE, (), "Size of the journal; 0: there is none.")
+JOURNAL = Family("headrace_store_journal_bytes", Kind.GAUGE, (), "Size of the journal; 0: no journal.")
 JOURNAL_WAITING = Family(
     "headrace_store_journal_waiting_bytes",
     Kind.GAUGE,
     (),
-    "Bytes acknowledged from the journal that Redis is not yet known to have.",
+    "Bytes that are acknowledged from the journal and not yet confirmed by Redis.",
 )
 
-DISK_FREE = Family("headrace_disk_free_bytes", Kind.GAUGE, (), "Free space where the data directory is.")
-DISK_SIZE = Family("headrace_disk_size_bytes", Kind.GAUGE, (), "Size of the file system where the data directory is.")
+DISK_FREE = Family("headrace_disk_free_bytes", Kind.GAUGE, (), "Free space of the file system of the data directory.")
+DISK_SIZE = Family("headrace_disk_size_bytes", Kind.GAUGE, (), "Size of the file system of the data directory.")
 LOG_LINES_LOST = Family(
     "headrace_log_lines_lost_total", Kind.COUNTER, (), "Lines of the server's log that could not be written."
 )
 OPEN_FDS = Family("process_open_fds", Kind.GAUGE, (), "File descriptors in use.")
-MAX_FDS = Family("process_max_fds", Kind.GAUGE, (), "File descriptors that the process may have.")
-RESIDENT = Family("process_resident_memory_bytes", Kind.GAUGE, (), "Memory of the server itself, without Redis.")
-CPU = Family("process_cpu_seconds_total", Kind.COUNTER, (), "CPU time of the server itself, without Redis.")
-STARTED = Family("process_start_time_seconds", Kind.GAUGE, (), "When the server was started, in seconds since 1970.")
+MAX_FDS = Family("process_max_fds", Kind.GAUGE, (), "Maximum number of file descriptors.")
+RESIDENT = Family("process_resident_memory_bytes", Kind.GAUGE, (), "Memory of the server without Redis.")
+CPU = Family("process_cpu_seconds_total", Kind.COUNTER, (), "CPU time of the server without Redis.")
+STARTED = Family("process_start_time_seconds", Kind.GAUGE, (), "Start time of the server in seconds since 1970.")
 
 ARCHIVE_RECORDS = Family(
     "headrace_archive_records_total",
     Kind.COUNTER,
     ("topic",),
-    "Records brought into the table since the archive started.",
+    "Records written to the table since the archive started.",
 )
 ARCHIVE_BYTES = Family("headrace_archive_bytes_total", Kind.COUNTER, ("topic",), "Bytes of Parquet written for them.")
 ARCHIVE_FILES = Family("headrace_archive_files_total", Kind.COUNTER, ("topic",), "Files added to the table.")
-ARCHIVE_BATCHES = Family("headrace_archive_batches_total", Kind.COUNTER, ("topic",), "Batches, empty ones included.")
+ARCHIVE_BATCHES = Family("headrace_archive_batches_total", Kind.COUNTER, ("topic",), "Batches, including empty ones.")
 ARCHIVE_GROUP_FAILURES = Family(
     "headrace_archive_group_failures_total",
     Kind.COUNTER,
@@ -289,13 +295,13 @@ ARCHIVE_LAG = Family(
     "headrace_archive_lag",
     Kind.GAUGE,
     ("topic",),
-    "Records in the log that the table does not have, as of this moment.",
+    "Records in the log that are not yet in the table.",
 )
 ARCHIVE_FRESH = Family(
     "headrace_archive_fresh_timestamp_seconds",
     Kind.GAUGE,
     ("topic",),
-    "Up to when the table has everything, in seconds since 1970, about: as of the scrapes and batches so far.",
+    "Approximate time up to which the table is complete, in seconds since 1970.",
 )
 ARCHIVE_VERSION = Family("headrace_archive_table_version", Kind.GAUGE, ("topic",), "The version of the table.")
 

@@ -1,4 +1,4 @@
-"""Store API keys as files and verify signatures with them."""
+"""API keys as files."""
 
 import hashlib
 from pathlib import Path
@@ -18,7 +18,7 @@ _log = structlog.get_logger("headrace.oci")
 class KeyDirectory:
     """Public keys in files `<tenancy>/<user>/<fingerprint>.pem`, with dashes for the fingerprint's colons.
 
-    A file is read on first use and after a change. A removed key is no longer valid.
+    A file is read on first use and after a change. Without its file a key is invalid.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -26,7 +26,7 @@ class KeyDirectory:
         self._read: dict[Path, tuple[tuple[int, int, int], RSAPublicKey | None]] = {}
 
     def path(self, key: ApiKey) -> Path:
-        """Return a key's path. `signatures.parse_key_id` ensures that its parts are safe file names."""
+        """Return a key's path."""
         return self._directory / key.tenancy / key.user / (key.fingerprint.replace(":", "-") + ".pem")
 
     def install(self, key: ApiKey, public: RSAPublicKey) -> Path:
@@ -37,7 +37,7 @@ class KeyDirectory:
         return path
 
     def verify(self, key: ApiKey, signature: bytes, signed: bytes) -> bool:
-        """Return whether this key made this signature (RSA with SHA-256, PKCS #1 v1.5). False for an unknown key."""
+        """Return whether a known key made this signature (RSA with SHA-256, PKCS #1 v1.5)."""
         public = self._find(key)
         if public is None:
             return False
@@ -64,7 +64,7 @@ class KeyDirectory:
 
 
 def fingerprint(public: RSAPublicKey) -> str:
-    """Return a key's OCI fingerprint: MD5 of its DER form as 16 hex pairs with colons."""
+    """Return the OCI fingerprint: MD5 of the DER form as 16 hex pairs with colons."""
     der = public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return hashlib.md5(der, usedforsecurity=False).digest().hex(":")
 
@@ -75,6 +75,6 @@ def _load(path: Path) -> RSAPublicKey | None:
     except (ValueError, UnsupportedAlgorithm):
         loaded = None
     if not isinstance(loaded, RSAPublicKey):
-        _log.warning("not an RSA public key in PEM form", file=str(path))
+        _log.warning("a key file is not an RSA public key in PEM format", file=str(path))
         return None
     return loaded

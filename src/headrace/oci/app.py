@@ -1,7 +1,6 @@
-"""Serve the API as an ASGI application: route, parse, authenticate, run, respond.
+"""Serve the API as a plain ASGI application, because thousands of requests arrive per second.
 
-Plain ASGI, because PutMessages and GetMessages arrive thousands of times per second. Every response is JSON in Oracle's
-format. Every failure has an error code, and no request causes a traceback.
+Every response is JSON in Oracle's format. Every failure has an error code.
 """
 
 import asyncio
@@ -62,10 +61,10 @@ Send = Callable[[Message], Awaitable[None]]
 MOST_BODY = 1 << 20
 """Default maximum bytes of a body."""
 MOST_BODY_OF = {"PutMessages": 40 << 20}
-"""The limit counts decoded keys and values. 1 MiB of one-byte messages is this long in JSON."""
+"""The documented limit counts decoded keys and values. 1 MiB of one-byte messages is this long in JSON."""
 
 _MOST_KEPT = 64 << 10
-"""Maximum bytes of a body without messages, because resources stay in memory for months."""
+"""Maximum bytes of a body without messages, because resources stay in memory."""
 _LARGE = 64 << 10
 """Minimum bytes of a response that count for `headrace.reads.bytes`, and of a body for `queued.max.request.bytes`."""
 DRAIN = "headrace.drain"
@@ -110,22 +109,15 @@ class _Request(msgspec.Struct):
     content: bytes | None = None
     """The whole body; None if the method has none."""
     injected: Injected = NONE
-    """Faults on purpose."""
+    """Injected faults."""
 
 
 class OciApp:
-    """The API as an ASGI application, for paths accepted by `is_ours`."""
+    """The API, for paths accepted by `is_ours`."""
 
     def __init__(
         self, service: OciService, authenticator: RequestAuthenticator | None = None, counters: Counters | None = None
     ) -> None:
-        """Use every registered operation.
-
-        Args:
-            service: the shared state.
-            authenticator: authenticates requests; None: no authentication.
-            counters: the server's counters; None: no counting.
-        """
         operations.load()
         self._service = service
         self._authenticator = authenticator
@@ -133,7 +125,7 @@ class OciApp:
         self.groups: GroupForwarder | None = None
         """Forwards group requests; None: this server answers all."""
         self.catching_up: CatchingUp | None = None
-        """None: there are no other brokers."""
+        """None: no other brokers exist."""
         self._telling = logs_requests(_log)
         self._router = Router(OPERATIONS.values())
         self._description = _encode(describe(OPERATIONS.values(), __version__))
@@ -147,14 +139,13 @@ class OciApp:
         request_id = headers.get("opc-request-id", "")
         if not _REQUEST_ID.fullmatch(request_id):
             request_id = uuid4().hex.upper()
-        # Log lines of this request have its id.
         bind_contextvars(client=(scope.get("client") or ("local",))[0], request=request_id)
         try:
             status, answer = await self._answer(scope, headers, receive)
         except Gone:
             return
         if status >= 400 and "expect" in headers:
-            # The client may omit a body after Expect, which would make the start of its next request ambiguous.
+            # The client may omit its body, so the start of its next request is ambiguous.
             answer.headers["connection"] = "close"
         if HEADER in headers:
             answer.headers[ANSWERED] = "yes"
@@ -185,14 +176,13 @@ class OciApp:
                 reads.release(len(content))
 
     async def _answer(self, scope: Scope, headers: dict[str, str], receive: Receive) -> Done:
-        """The answer, whatever it is. Raises Gone."""
         try:
             return await self._run(scope, headers, receive)
         except OciError as error:
             return _failed(error)
         except TopicError as error:
             told = of_topic_error(error)
-            if told.status == 500:  # unexpected; clients must not see Redis messages
+            if told.status == 500:  # clients must not see Redis messages
                 _log.error("an operation failed", method=scope["method"], path=scope["path"], reason=str(error))
             return _failed(told)
         except Gone:
@@ -212,9 +202,9 @@ class OciApp:
         principal = ANONYMOUS
         if self._authenticator is not None:
             if self._authenticator.computes and (pace := self._service.broker.lane.pace()).over:
-                # Verification is expensive, so concurrent requests take turns.
+                # Verification takes milliseconds.
                 await pace.rest()
-            # Before reading the body, because unauthenticated clients get little memory.
+            # Authenticate before reading the body.
             principal = self._authenticator.authenticate(
                 method,
                 _target(scope),
@@ -227,7 +217,7 @@ class OciApp:
         request = _Request(scope, receive, headers, match, principal)
         carried = self.groups is not None and HEADER in headers
         if not carried:
-            # Before reserving memory for the body, because a fault may take minutes.
+            # Before reserving memory, because a fault may take minutes.
             request.injected = self._service.faults.of(operation.name, headers.get(FAULT_HEADER))
         if method in _WITHOUT_BODY:
             await self._delay(request, left=True)
@@ -249,8 +239,7 @@ class OciApp:
     async def _delay(self, request: _Request, *, left: bool) -> None:
         """Wait for a `slow` fault. Raises Gone.
 
-        `left`: the client has sent its whole request. Otherwise a large body stays unread, and a disconnect is noticed
-        when it is read.
+        Without `left`, part of a large body is unread, and a disconnect is noticed when it is read.
         """
         if not request.injected.delay_ms:
             return
@@ -266,7 +255,7 @@ class OciApp:
                 gone.cancel()
 
     async def _known(self, request: _Request) -> Done:
-        """Run the operation. Retry once if another broker has just created an unknown resource."""
+        """Run the operation, again if another broker has just created an unknown resource."""
         catch_up = None if self.catching_up is None else self.catching_up()
         try:
             return await self._do(request)
@@ -276,13 +265,11 @@ class OciApp:
         return await self._do(request)
 
     async def _checked(self, request: _Request) -> bytes:
-        """Return the body after checking signature and size. Raises OciError."""
         content = request.content
         if content is None:
             return b""
         if self._authenticator is not None:
             check = partial(self._authenticator.check_body, request.scope["headers"], content)
-            # Hashing a large body is slow.
             await asyncio.to_thread(check) if len(content) > MOST_BODY else check()
         name = request.match.operation.name
         if len(content) > _MOST_KEPT and name not in MOST_BODY_OF:
@@ -290,7 +277,6 @@ class OciApp:
         return content
 
     def _call(self, request: _Request, content: bytes) -> Call:
-        """Return the operation's call. Raises OciError 400."""
         scope, headers, operation = request.scope, request.headers, request.match.operation
         return Call(
             self._service,
@@ -309,9 +295,9 @@ class OciApp:
         call = self._call(request, content)
         carried = self.groups is not None and HEADER in headers
         if not carried:
-            # The broker that forwarded the request has authorized its client,
+            # The forwarding broker has authorized the client
             admit(operation, call)
-        # and has counted its quotas.
+        # and counted its quotas.
         account = None if carried else account_of(operation, call, headers.get(CLIENT_ID, ""))
         group = None if self.groups is None else group_of(operation, call)
         doing: Callable[[], Coroutine[Any, Any, Done]] = partial(self._operate, request.match, call)
@@ -350,12 +336,12 @@ class OciApp:
                 call.log_change(operation.name)
             return operation.status, answer
         except UnknownTopic:
-            # It was deleted during the operation.
+            # The topic was deleted during the operation.
             raise unknown_stream(match.path.get("streamId", "")) from None
 
 
 async def _charged(account: Account, operation: Operation, doing: Callable[[], Coroutine[Any, Any, Done]]) -> Done:
-    """Run `doing` and charge its cost to the client, also after a failure."""
+    """Charge the cost of `doing` to the client, also after a failure."""
     size = 0
     try:
         status, answer = await counted(doing(), account.resume, account.pause)
@@ -366,14 +352,12 @@ async def _charged(account: Account, operation: Operation, doing: Callable[[], C
 
 
 def _target(scope: Scope) -> bytes:
-    """Return the path as sent, and the query."""
     path: bytes = scope["raw_path"]
     query: bytes = scope["query_string"]
     return path + b"?" + query if query else path
 
 
 def _address(scope: Scope) -> str:
-    """Return the local address, for clients without a Host header (HTTP/1.0)."""
     host, port = scope["server"]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -401,7 +385,7 @@ def _query(operation: Operation, text: bytes) -> Any:
 
 
 def _failed(error: OciError) -> tuple[int, Answer]:
-    # Messages quote input, which may be long.
+    # Messages quote input.
     message = error.message if len(error.message) <= _MOST_MESSAGE else error.message[:_MOST_MESSAGE] + "..."
     return error.status, Answer({"code": error.code, "message": message}, dict(error.headers))
 
@@ -411,7 +395,6 @@ def _json(body: Any) -> bytes:
 
 
 async def _drain(scope: Scope) -> None:
-    """Wait until the client has received its response or disconnected."""
     extension = scope.get("extensions", {}).get(DRAIN)
     if extension is not None:
         await extension["drain"]()
@@ -442,17 +425,9 @@ async def serve_api(
     catching_up: CatchingUp | None,
     tls: Callable[[], ssl.SSLContext] = ssl.create_default_context,
 ) -> AsyncIterator[tuple[OciApp, AppendApp | None]]:
-    """Return the API with its endpoint for other brokers.
+    """Yield the API and its endpoint for other brokers, or None. Raises StorageUnavailable.
 
-    Args:
-        service: the shared state.
-        clusters: the virtual clusters.
-        clients: authenticates clients.
-        counters: the server's counters.
-        catching_up: applies changes of other brokers; None: there are none.
-        tls: for requests to brokers that serve HTTPS.
-
-    Raises: StorageUnavailable.
+    Without `catching_up` no other brokers exist.
     """
     if catching_up is None:
         yield OciApp(service, clients, counters), None

@@ -1,7 +1,7 @@
 """Encode cursors as signed tokens, so that the server keeps no state for them. Pure.
 
 A token is MessagePack and 16 bytes of HMAC-SHA256, in unpadded URL-safe base64. It has about 100 characters for a
-partition, at most 1,024 for a group's instance, and an expiry time.
+partition, and at most 1,024 for an instance.
 """
 
 import hmac
@@ -26,26 +26,26 @@ _URL_SAFE = b"-_"
 
 
 class InvalidCursor(Exception):
-    """Not a cursor signed with this secret."""
+    """Not a token of this secret."""
 
 
 class PartitionCursor(msgspec.Struct, frozen=True, array_like=True, tag=0):
-    """A position in one partition of a stream."""
+    """The cursor of a partition."""
 
     stream: bytes
     """The 16 bytes of the topic's id."""
     expires_ms: int
     partition: int
     offset: int
-    """The next one to read."""
+    """The next offset to read."""
     not_before_ms: int | None = None
-    """With an AT_TIME in the future: skip records before this time."""
+    """Records before this time are skipped (AT_TIME in the future)."""
     leader_epoch: int = -1
     """Leader epoch of the log when the cursor was made, used to detect lost records; -1: unknown."""
 
 
 class InstanceCursor(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """A group's instance; the fields of `GroupCursor`, with stream and expiry."""
+    """An instance's `GroupCursor` with stream and expiry time."""
 
     stream: bytes
     expires_ms: int
@@ -59,7 +59,7 @@ class InstanceCursor(msgspec.Struct, frozen=True, array_like=True, tag=1):
     offsets: tuple[tuple[int, int], ...]
 
     def cursor(self) -> GroupCursor:
-        """As the broker takes it."""
+        """Return the broker's form."""
         return GroupCursor(
             group=self.group,
             instance=self.instance,
@@ -73,7 +73,7 @@ class InstanceCursor(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 def of_group(stream: UUID, expires_ms: int, cursor: GroupCursor) -> InstanceCursor:
-    """What is signed for an instance."""
+    """Return the cursor of an instance."""
     return InstanceCursor(
         stream.bytes,
         expires_ms,
@@ -94,10 +94,9 @@ _unpack: Callable[[bytes], Cursor] = msgspec.msgpack.Decoder(Cursor).decode
 
 
 class Signer:
-    """Makes and reads tokens with one secret."""
+    """Signs and reads tokens."""
 
     def __init__(self, secret: bytes) -> None:
-        """Use `secret`, `SECRET_SIZE` random bytes."""
         self._secret = secret
 
     def _mac(self, content: bytes) -> bytes:
@@ -108,16 +107,16 @@ class Signer:
         content = _pack(cursor)
         if _MAC + len(content) > _MOST_BYTES:
             raise ValueError(f"a cursor of {len(content)} bytes does not fit into {LONGEST} characters")
-        # MessagePack's list header comes first, so that the token starts with a letter. Oracle's CLI would parse a
-        # leading dash as an option.
+        # MessagePack's list header comes first, so that the token starts with a letter, not with a dash, which
+        # Oracle's CLI would parse as an option.
         return b64encode(content + self._mac(content), _URL_SAFE).rstrip(b"=").decode("ascii")
 
     def read(self, token: str) -> Cursor:
-        """Return the decoded cursor. Raises InvalidCursor for a token that `sign` did not make."""
+        """Return the decoded cursor. Raises InvalidCursor."""
         if not 0 < len(token) <= LONGEST:
             raise InvalidCursor(f"{len(token)} characters")
         try:
-            # Some clients restore the padding. Everything else must match exactly.
+            # Some clients restore the padding.
             text = token.encode("ascii").rstrip(b"=")
             signed = b64decode(text + b"=" * (-len(text) % 4), _URL_SAFE, validate=True)
         except ValueError:
@@ -134,18 +133,12 @@ class Signer:
 
 
 def most_offsets(group: str, instance: str, partitions: int) -> int:
-    """Return how many (partition, offset) pairs always fit in an instance's cursor; at least 5.
-
-    Args:
-        group: the group's name, at most `LONGEST_NAME` bytes.
-        instance: the instance's name, likewise.
-        partitions: partitions of the stream.
-    """
+    """Return how many (partition, offset) pairs always fit in an instance's cursor, at least 5."""
     empty = InstanceCursor(
         bytes(16), _LARGEST, group, instance, _LARGEST, _LARGEST, _LARGEST, 2**31 - 1, commit_on_get=True, offsets=()
     )
     pair = len(_pack((max(partitions - 1, 0), _LARGEST)))
-    list_header = 2  # two bytes more when there are more than 15 pairs
+    list_header = 2  # its additional bytes above 15 pairs
     room = _MOST_BYTES - _MAC - len(_pack(empty)) - list_header
     return min(partitions, room // pair)
 

@@ -1,7 +1,7 @@
 """Errors of the OCI API: status, code and message.
 
 Codes: Oracle Cloud Infrastructure API reference, "API Errors". Clients match some messages by regular expression, so
-those are tested constants.
+tests compare them.
 """
 
 from headrace.topics import errors as topics
@@ -44,12 +44,12 @@ class OciError(Exception):
 
 
 def invalid(message: str) -> OciError:
-    """400 InvalidParameter."""
+    """Return 400 InvalidParameter."""
     return OciError(400, message)
 
 
 def unknown_stream(stream_id: str) -> OciError:
-    """404, in the words of the service."""
+    """404 with the service's message."""
     return OciError(404, f"Unknown stream {stream_id}")
 
 
@@ -74,7 +74,7 @@ _TOPICS: dict[type[topics.TopicError], tuple[int, str]] = {
     topics.InvalidProducerEpoch: (409, "Conflict"),
     # Not 5xx: a retry by the SDK cannot help.
     topics.OffsetsExhausted: (400, "LimitExceeded"),
-    # Clients retry 503, which helps when Redis is briefly unavailable or full.
+    # Clients retry 503.
     topics.StorageFull: (503, "ServiceUnavailable"),
     topics.StorageUnavailable: (503, "ServiceUnavailable"),
     topics.PartitionOffline: (503, "ServiceUnavailable"),
@@ -93,7 +93,7 @@ _TOPICS: dict[type[topics.TopicError], tuple[int, str]] = {
 
 
 def of_topic_error(error: topics.TopicError) -> OciError:
-    """Return the response for a broker error."""
+    """Return the response to a broker error."""
     for kind in type(error).__mro__:
         if kind in _TOPICS:
             status, code = _TOPICS[kind]

@@ -1,21 +1,21 @@
-"""Faults on purpose, so that people can test what their clients do about them. Pure.
+"""Inject faults, so that clients can be tested. Pure.
 
-`oci.faults`, or the header `x-headrace-fault` of a request, is a list of rules with commas between:
+Set rules with `oci.faults`, or with the header `x-headrace-fault` of a request. Separate rules with commas:
 
     [OPERATION:]FAULT[=NUMBER][*COUNT]
 
-The header counts only where `oci.faults.header=true`, as the servers of `headrace.testing` have it; elsewhere a request
-that carries it is answered with 400. It has at most 1,024 characters and 16 rules.
+The header requires `oci.faults.header=true`, as on the servers of `headrace.testing`. Other servers respond with 400.
+The header has at most 1,024 characters and 16 rules.
 
-A rule holds for one operation (`GetMessages`) or, without, for all; `*COUNT` for so many requests, then no more. For a
-header these are the requests that carry the same text, retries above all; what follows a `#` in it only makes it
-another one. The server keeps the last 1,000 texts that have counts. Faults:
+A rule applies to one operation, such as `GetMessages`, or to all. With `*COUNT` it applies to that many requests. In a
+header, `*COUNT` counts requests with the same text, such as retries. Text after `#` only makes headers different. The
+server keeps counts for the last 1,000 texts. The faults are:
 
-- `429`, `500`, or any other status from 400 to 599: the answer, and nothing is done;
-- `slow=MS`: the request is begun so much later, at most ten minutes, one minute by a header;
-- `lost`: the operation is done and the connection closed without an answer;
-- `entries=N`: the first N messages of a PutMessages are throttled, in an answer of 200;
-- `expired`, `invalid`, `behind`, `unreserved=PARTITION`: what the service says about a cursor.
+- `429`, `500`, or any other status from 400 to 599: The server responds with it and does nothing.
+- `slow=MS`: The request starts that many milliseconds later, at most 10 minutes, or 1 minute in a header.
+- `lost`: The operation is executed, and the connection is closed without a response.
+- `entries=N`: The first N messages of a PutMessages are throttled, in a response with status 200.
+- `expired`, `invalid`, `behind`, `unreserved=PARTITION`: The response is the service's error for such a cursor.
 """
 
 import re
@@ -29,7 +29,7 @@ import msgspec
 from headrace.oci.errors import BASE_CODES, CURSOR_BEHIND, CURSOR_EXPIRED, CURSOR_INVALID, UNRESERVED, OciError, invalid
 from headrace.oci.limits import throttled
 
-# Operation names that are needed before registration. A test compares them with the registrations.
+# Needed before registration. A test compares them.
 _RESOURCES = ("Stream", "StreamPool", "ConnectHarness")
 
 OPERATION_NAMES = frozenset(
@@ -57,11 +57,11 @@ _EXPECTED = "expected [OPERATION:]FAULT[=NUMBER][*COUNT], such as PutMessages:42
 
 
 class InvalidFault(ValueError):
-    """A rule that cannot be read; the message says what was expected."""
+    """An invalid rule."""
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """One rule."""
+    """A parsed rule."""
 
     operation: str | None
     fault: str
@@ -70,7 +70,7 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 class Injected(NamedTuple):
-    """The faults of one request, in addition to or instead of its operation."""
+    """The faults of one request."""
 
     delay_ms: int = 0
     error: OciError | None = None
@@ -94,7 +94,7 @@ _SLOWEST_BY_HEADER_MS = 60_000
 
 
 def parse(text: str) -> list[Rule]:
-    """Read rules. Raises InvalidFault."""
+    """Parse rules. Raises InvalidFault."""
     text = text.partition("#")[0]
     rules = []
     for part in (each.strip() for each in text.split(",")):
@@ -127,7 +127,6 @@ class _Uses:
 
     @property
     def counted(self) -> bool:
-        """Return whether uses are counted."""
         return any(rule.count is not None for rule in self._rules)
 
     def of(self, operation: str) -> list[Rule]:
@@ -144,16 +143,15 @@ class _Uses:
 
 
 class Faults:
-    """The rules of the setting and of request headers."""
+    """The rules of the setting and of headers."""
 
     def __init__(self, setting: str, *, header: bool = True) -> None:
-        """Start with the rules of `oci.faults`. Raises InvalidFault. `header`: whether headers are accepted."""
         self._takes_headers = header
         self._setting = _Uses(parse(setting)) if setting else None
         self._headers: OrderedDict[str, _Uses] = OrderedDict()
 
     def of(self, operation: str, header: str | None) -> Injected:
-        """Return the faults of a request. Raises OciError 400 for an invalid header."""
+        """Return the faults of a request. Raises OciError 400."""
         if self._setting is None and header is None:
             return NONE
         of_header = None if header is None else self._of_header(header)

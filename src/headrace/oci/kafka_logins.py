@@ -1,8 +1,7 @@
 """Authenticate Kafka clients as OCI Streaming does: SASL PLAIN with a stream pool in the user name.
 
-The user name is `<tenancy>/[<domain>/]<user>/<OCID of the stream pool>`, the password an auth token of the user. The
-pool selects the virtual cluster.
-Source: Oracle Cloud Infrastructure, "Using Streaming with Apache Kafka".
+The password is an auth token of the user. The pool selects the virtual cluster. Source: Oracle Cloud Infrastructure,
+"Using Streaming with Apache Kafka".
 """
 
 import hashlib
@@ -27,25 +26,19 @@ _HASHED = "sha256:"
 
 
 def is_pool_name(username: str) -> bool:
-    """Return whether a user name names a stream pool."""
+    """Return whether a name is `<tenancy>/[<domain>/]<user>/<OCID of a stream pool>`."""
     user, _, pool = username.rpartition("/")
     tenancy, _, rest = user.partition("/")
     return bool(tenancy and rest) and ocids.unique_of(pool, ocids.STREAM_POOL) is not None
 
 
 class PoolLogins:
-    """Authenticates Kafka clients of stream pools."""
+    """Logins of stream pools."""
 
     def __init__(
         self, settings: OciSettings, cluster_of_pool: Callable[[str], Broker | None], *, any_token: bool = True
     ) -> None:
-        """Prepare.
-
-        Args:
-            settings: the OCI API's settings.
-            cluster_of_pool: returns a pool's virtual cluster by OCID, or None.
-            any_token: accept any token unless `oci.auth` is `verify`.
-        """
+        """With `any_token` accept any token unless `oci.auth` is `verify`."""
         self._cluster_of_pool = cluster_of_pool
         self._any_token = any_token
         self._tokens = TokenFile(Path(settings.auth_tokens)) if settings.auth == "verify" else None
@@ -67,10 +60,10 @@ class PoolLogins:
 
 
 class TokenFile:
-    """Auth tokens in a file that is read on first use and after a change.
+    """A file of auth tokens, read on first use and after a change.
 
-    Each line has a user (`<tenancy>/[<domain>/]<user>`), blanks, and a token or `sha256:` with its SHA-256 in
-    hexadecimal. A user may have several lines. Empty lines and lines that start with `#` are ignored.
+    A line has a user, blanks, and a token or `sha256:` with its SHA-256 in hexadecimal. Users may have several lines.
+    Empty lines and lines that start with `#` are ignored.
     """
 
     def __init__(self, path: Path) -> None:
@@ -82,7 +75,7 @@ class TokenFile:
         """Return whether this is a token of the user."""
         self._read()
         digest = hashlib.sha256(token.encode()).digest()
-        # Tokens are long and random, so a plain hash is safe.
+        # A plain hash is safe for long random tokens.
         return any(hmac.compare_digest(digest, known) for known in self._known.get(user, ()))
 
     def _read(self) -> None:
@@ -103,7 +96,7 @@ class TokenFile:
             user, *rest = line.split(maxsplit=1)
             digest = _digest(rest[0].strip()) if rest else None
             if digest is None:
-                _log.warning("not a user and a token", file=str(self._path), line=number)
+                _log.warning("a line of the auth token file is invalid", file=str(self._path), line=number)
             else:
                 self._known.setdefault(user, []).append(digest)
 

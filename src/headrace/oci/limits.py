@@ -1,11 +1,11 @@
 """Rate limits of the service (`oci.limits=strict`). Pure: token buckets of `security.quotas.rates`.
 
-Limits:
+The server applies these limits with `oci.limits=strict`:
 
 - 1 MB/s written to a partition. Entries above it have `"error": "429"`. If all partitions reject, the response is 429.
 - 5 GetMessages per second of a group's instance, and of all partition cursors of a partition together: 429.
 - 5 per second and tenancy of each of CreateCursor, CreateGroupCursor, GetGroup, UpdateGroup, ConsumerCommit and
-ConsumerHeartbeat: 429.
+  ConsumerHeartbeat: 429.
 - 5 per second and tenancy of each kind of change or read of streams, of stream pools and of connect harnesses: 429.
 
 A bucket holds one second's worth and refills evenly. The last request may overdraw it, because a partition's messages
@@ -33,7 +33,7 @@ _MOST_BUCKETS = 10_000
 
 
 def kind_of(operation: str) -> str | None:
-    """Return the kind that shares a limit; None: no limit, or a separate one."""
+    """Return the kind that shares a limit, or None: unlimited, or counted otherwise."""
     if operation in {
         "CreateCursor", "CreateGroupCursor", "GetGroup", "UpdateGroup", "ConsumerCommit", "ConsumerHeartbeat",
     }:  # fmt: skip
@@ -45,7 +45,7 @@ def kind_of(operation: str) -> str | None:
 
 
 class Limits:
-    """Every bucket of the API."""
+    """All buckets of the API."""
 
     def __init__(self) -> None:
         self._buckets: dict[Hashable, TokenBucket] = {}
@@ -55,7 +55,7 @@ class Limits:
         return self._take(("write", stream, partition), WRITTEN_BYTES, size, ticks_ms)
 
     def read(self, stream: bytes, reader: Hashable, ticks_ms: int) -> None:
-        """Count a read of a partition or a group's instance. Raises OciError 429."""
+        """Count a read. Raises OciError 429."""
         _check(self._take(("read", stream, reader), READS, 1, ticks_ms))
 
     def call(self, operation: str, tenancy: str, ticks_ms: int) -> None:
@@ -82,5 +82,5 @@ def _check(wait_ms: int) -> None:
 
 
 def throttled(message: str, wait_ms: int) -> OciError:
-    """429 with `retry-after` in whole seconds."""
+    """Return 429 with `retry-after` in whole seconds."""
     return OciError(429, message, headers={"retry-after": str(-(-wait_ms // 1000))})

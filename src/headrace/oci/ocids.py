@@ -1,6 +1,8 @@
 """OCIDs: `ocid1.<type>.<realm>.<region>.<unique>`. Pure.
 
-A stream's unique part is its topic's id, so every topic has one, however it was made.
+A stream's unique part is its topic's id.
+
+Source: Oracle Cloud Infrastructure, "Resource Identifiers".
 """
 
 import re
@@ -15,18 +17,18 @@ WORK_REQUEST = "streamworkrequest"
 
 
 def make(kind: str, region: str, unique: str) -> str:
-    """The OCID of a resource."""
+    """Return the OCID of a resource."""
     return f"ocid1.{kind}.oc1.{region}.{unique}"
 
 
 def unique_of(ocid: str, kind: str) -> str | None:
-    """Return the unique part of an OCID of this kind, in any region, or None."""
+    """Return the unique part of an OCID of this kind, or None."""
     match = _OCID.fullmatch(ocid)
     return match[2] if match is not None and match[1] == kind else None
 
 
 def stream(region: str, topic_id: UUID) -> str:
-    """The OCID of a topic as a stream."""
+    """Return the OCID of a topic."""
     return make(STREAM, region, topic_id.hex)
 
 

@@ -1,4 +1,4 @@
-"""Settings of the OCI API, given like the broker's: `--set oci.auth=verify`. Values only, no environment."""
+"""Settings of the OCI API, such as `--set oci.auth=verify`."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -58,7 +58,7 @@ OCI_KEY = {key.name: key for key in OCI_KEYS}
 
 
 class OciSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The OCI API's settings, read and checked; each field is a key without `oci.`, its dots as underscores."""
+    """The checked settings: keys without `oci.`, with underscores for dots."""
 
     auth: Literal["verify", "parse", "off"]
     auth_keys: str
@@ -80,7 +80,7 @@ class OciSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, given: Mapping[str, str] | None = None) -> "OciSettings":
-        """Return settings from defaults and overrides. Raises InvalidSetting with key, value and remedy."""
+        """Return settings from defaults and overrides. Raises InvalidSetting."""
         texts = {name: cls.check(name, text) for name, text in (given or {}).items()}
         values = {}
         for key in OCI_KEYS:
@@ -102,12 +102,7 @@ class OciSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def missing_credentials(settings: OciSettings, kafka_hosts: list[str]) -> str | None:
-    """Return what `oci.auth` requires but is missing, with the remedy, or None.
-
-    Args:
-        settings: the OCI API's settings.
-        kafka_hosts: addresses of listeners without their own SASL.
-    """
+    """Return what `oci.auth` requires but is missing, with the remedy, or None."""
     if settings.auth != "verify":
         return None
     if not settings.auth_keys:
@@ -122,12 +117,7 @@ def missing_credentials(settings: OciSettings, kafka_hosts: list[str]) -> str | 
 
 
 def kafka_login_required(settings: OciSettings, kafka_host: str) -> bool:
-    """Return whether Kafka clients must log in at a listener without its own SASL.
-
-    Args:
-        settings: the OCI API's settings.
-        kafka_host: the listener's bind address.
-    """
+    """Return whether Kafka clients must log in at a listener without its own SASL."""
     if settings.auth_kafka == "auto":
         return settings.auth == "verify" and not is_loopback(kafka_host)
     return settings.auth_kafka == "required"

@@ -1,7 +1,7 @@
-"""Parse and check HTTP signatures of Oracle's SDKs, and build the signing string. Pure.
+"""Parse and check HTTP signatures of Oracle's SDKs. Pure.
 
-Source: Oracle Cloud Infrastructure, "Request Signatures", a profile of draft-cavage-http-signatures-08. The SDKs differ
-in parameter order and in the case of header names, which do not matter.
+Source: Oracle Cloud Infrastructure, "Request Signatures", a profile of draft-cavage-http-signatures-08. The order of
+parameters and the case of header names do not matter.
 """
 
 import base64
@@ -37,11 +37,11 @@ _HTTP_DATE = re.compile(
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _TOKEN = "ST$"
 _MOST_LETTERS = 16_384  # real tokens have 1,000 to 4,000
-_MOST_NAMES = 1024  # maximum characters of the list of signed headers; SDKs use up to about 120
+_MOST_NAMES = 1024  # characters of the list of signed headers; SDKs use up to about 120
 
 
 class BadSignature(Exception):
-    """The request is not authenticated. The message has the reason for the log only."""
+    """The reason for the log; clients do not get it."""
 
 
 class ApiKey(msgspec.Struct, frozen=True):
@@ -54,7 +54,7 @@ class ApiKey(msgspec.Struct, frozen=True):
 
 
 class SecurityToken(msgspec.Struct, frozen=True):
-    """`ST$<JWT>`: a session, an instance or a workload. The issuing service guarantees its claims."""
+    """`ST$<JWT>`: a session, an instance or a workload."""
 
     tenancy: str
     user: str
@@ -72,16 +72,16 @@ KeyId = ApiKey | SecurityToken | ResourcePrincipal
 
 
 class Signature(msgspec.Struct, frozen=True):
-    """An Authorization header, read."""
+    """A parsed Authorization header."""
 
     key_id: KeyId
     names: tuple[str, ...]
-    """The headers that were signed, in their order and in lower case."""
+    """The signed headers in lower case, in their order."""
     value: bytes
 
 
 def parse(authorization: str) -> Signature:
-    """Read the value of an Authorization header. Raises BadSignature."""
+    """Parse an Authorization header. Raises BadSignature."""
     if len(authorization) > _MOST_LETTERS:
         raise BadSignature("the header is too long")
     scheme, _, rest = authorization.strip().partition(" ")
@@ -133,7 +133,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=256)
 def parse_key_id(text: str) -> KeyId:
-    """Return the identity in a keyId. Raises BadSignature for an unknown form.
+    """Return the identity in a keyId. Raises BadSignature.
 
     The parts of an API key's id are safe file names: no separators, no leading dots.
     """
@@ -150,7 +150,6 @@ def parse_key_id(text: str) -> KeyId:
 
 
 def _security_token(token: str) -> SecurityToken:
-    """Return a token's identity; an empty one if it is not a JWT with the usual claims."""
     if not token or not token.isascii() or any(letter.isspace() for letter in token):
         raise BadSignature("there is no token after ST$")
     claims: object = None
@@ -171,7 +170,7 @@ def _text(claims: Mapping[object, object], *names: str) -> str:
 
 
 def headers_of(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, bytes]:
-    """Return headers by lower-case name, with repeated ones joined with commas as in the draft."""
+    """Return headers by lower-case name. Repeated ones are joined with commas."""
     found: dict[str, list[bytes]] = {}
     for name, value in pairs:
         found.setdefault(name.decode("latin-1").lower(), []).append(value.strip())
@@ -179,16 +178,9 @@ def headers_of(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, bytes]:
 
 
 def check_coverage(names: tuple[str, ...], method: str, headers: Mapping[str, bytes], *, signs_body: bool) -> None:
-    """Check that all required headers are signed and present.
+    """Check that required headers are signed and present. Raises BadSignature.
 
-    Args:
-        names: the signed headers.
-        method: the request's method.
-        headers: its headers by lower-case name.
-        signs_body: False for PutMessages, whose signature covers neither the body nor its headers.
-
-    Raises:
-        BadSignature: a required header is not signed or missing.
+    The signature of PutMessages covers no body (`signs_body=False`).
     """
     listed = set(names)
     required = _ALWAYS | _WITH_BODY if signs_body and method.upper() in _BODY_METHODS else _ALWAYS
@@ -204,11 +196,7 @@ def check_coverage(names: tuple[str, ...], method: str, headers: Mapping[str, by
 def signing_string(names: tuple[str, ...], method: str, raw_target: bytes, headers: Mapping[str, bytes]) -> bytes:
     """Return the string that the client signed.
 
-    Args:
-        names: the signed headers, all of them in `headers`.
-        method: the request's method.
-        raw_target: path and query as received, not decoded.
-        headers: the request's headers by lower-case name.
+    `raw_target`: path and query as received, not decoded.
     """
     target = method.lower().encode("ascii", "replace") + b" " + raw_target
     return b"\n".join(
@@ -228,7 +216,7 @@ def check_date(names: tuple[str, ...], headers: Mapping[str, bytes], now_ms: int
 
 
 def date_ms(text: str) -> int:
-    """Return an HTTP date such as `Thu, 05 Jan 2014 21:31:40 GMT` in milliseconds since 1970. Raises BadSignature."""
+    """Return an HTTP date in milliseconds since 1970. Raises BadSignature."""
     match = _HTTP_DATE.fullmatch(text.strip())
     if match is None or match[2] not in _MONTHS:
         raise BadSignature("the date is not an HTTP date")

@@ -160,7 +160,7 @@ class Keys:
         try:
             await self.load()
         except KeysUnreadable as error:
-            _log.error("the keys of tokens cannot be read; those known before stay in use", reason=str(error))
+            _log.error("the token keys (JWKS) cannot be loaded; the previous keys stay in use", reason=str(error))
         finally:
             self._reading = None
 
@@ -226,10 +226,10 @@ def _key(entry: Any) -> Key | None:
     try:
         key = jwt.PyJWK.from_dict(entry, algorithms[0]).key
     except (jwt.PyJWTError, ValueError, TypeError, KeyError) as error:
-        _log.warning("a key of tokens cannot be used", kid=str(entry.get("kid"))[:100], reason=type(error).__name__)
+        _log.warning("a token key cannot be used", kid=str(entry.get("kid"))[:100], reason=type(error).__name__)
         return None
     if hasattr(key, "public_key"):
-        _log.warning("a key of tokens is a private key: only its public half is used", kid=str(entry.get("kid"))[:100])
+        _log.warning("a token key is a private key; only its public half is used", kid=str(entry.get("kid"))[:100])
         key = key.public_key()
     kid = entry.get("kid", "")
     return Key(kid if isinstance(kid, str) else "", algorithms, key)

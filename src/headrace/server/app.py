@@ -359,7 +359,7 @@ def _hosts(options: ServerOptions, settings: BrokerSettings, oci: OciSettings, b
 
 def _show_partitions(opened: int, total: int) -> None:
     if total >= _MANY_PARTITIONS:
-        _log.info("opening partitions", opened=opened, total=total)
+        _log.info("recovering partitions", opened=opened, total=total)
 
 
 async def _health(storage: RedisStorage, clusters: VirtualClusters) -> http_app.Health:

@@ -67,7 +67,7 @@ async def _opened_users(clusters: VirtualClusters, first: Path | None, stack: co
         await clusters.default.storage.documents.save({(FIRST, name): b""})
         await clusters.access.load()
         await users.create(name, password)
-        _log.info("the first user was made", user=name)
+        _log.info("first user created", user=name)
     return users
 
 
@@ -116,7 +116,7 @@ async def _opened_tokens(settings: BrokerSettings, clock: Clock, stack: contextl
         if url.startswith("file:"):
             raise StartError(f"sasl.oauthbearer.jwks.endpoint.url={error}") from None
         # Start anyway: other logins work, and the keys are loaded again periodically.
-        _log.error("the keys of tokens cannot be read; no token is accepted until they are", reason=str(error))
+        _log.error("the token keys (JWKS) cannot be loaded; all tokens are rejected", reason=str(error))
     rules = TokenRules(
         tuple(each.strip() for each in settings.sasl_oauthbearer_expected_audience.split(",") if each.strip()),
         settings.sasl_oauthbearer_expected_issuer,
@@ -124,7 +124,7 @@ async def _opened_tokens(settings: BrokerSettings, clock: Clock, stack: contextl
         settings.sasl_oauthbearer_clock_skew_seconds * 1000,
     )
     if not rules.audiences:
-        _log.warning("tokens made for other services are accepted: set sasl.oauthbearer.expected.audience")
+        _log.warning("tokens for other services are accepted: set sasl.oauthbearer.expected.audience")
     return Tokens(keys, rules, clock)
 
 

@@ -128,7 +128,7 @@ def reached_host(listener: str, host: str) -> str:
         return host
     name = socket.gethostname()
     _log.warning(
-        "a listener is on every address of this machine, and none was named: the server advertises the machine's "
+        "a listener is bound to all addresses without an advertised one: the server advertises the machine's "
         "name; set the address with --advertise HOST:PORT, or with advertised.listeners",
         listener=listener,
         told=name,

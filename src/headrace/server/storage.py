@@ -49,9 +49,12 @@ def embedded_valkey(options: ServerOptions, settings: BrokerSettings, stop: Stop
 def log_unused_data(data: Path) -> None:
     """Warn that the data directory is unused with an external Redis, more so if it has data."""
     if has_records(data):
-        _log.warning("the records in the data directory are not served: this server uses another Redis", data=str(data))
+        _log.warning(
+            "the records in the data directory are not served, because this server uses an external Redis",
+            data=str(data),
+        )
     elif data != Path(DEFAULT_DATA):
-        _log.info("the data directory is not used: Redis keeps everything", data=str(data))
+        _log.info("the data directory is not used, because Redis stores all data", data=str(data))
 
 
 def show_valkey_loading(fraction: float) -> None:

@@ -113,14 +113,14 @@ class _Broker:
         while True:
             assert self._process is not None
             status = await self._process.wait()
-            _log.error("a broker ended; it is started again", node=self.node_id, status=status)
+            _log.error("a broker process exited and is restarted", node=self.node_id, status=status)
             while True:
                 await asyncio.sleep(_AGAIN_S)
                 try:
                     await self.start()
                 except StartError as error:
                     ends += 1
-                    _log.error("a broker cannot be started again", node=self.node_id, reason=str(error))
+                    _log.error("a broker process cannot be restarted", node=self.node_id, reason=str(error))
                     if ends >= _MOST_ENDS:
                         self._stop.ask(f"broker {self.node_id} cannot be started: {error}", status=1)
                         return
@@ -143,7 +143,7 @@ class _Broker:
             # It was not ready, and needs no orderly shutdown.
             return 0 if self._watching is None else status
         except TimeoutError:
-            _log.error("a broker does not end, and is killed", node=self.node_id)
+            _log.error("a broker process does not stop and is killed", node=self.node_id)
             process.kill()
             await process.wait()
             return 1
@@ -180,7 +180,7 @@ async def _end_all(brokers: list[_Broker], stop: Stop) -> None:
     statuses = await asyncio.gather(*(each.end() for each in brokers))
     for broker, status in zip(brokers, statuses, strict=True):
         if status:
-            _log.error("a broker did not end in order", node=broker.node_id, status=status)
+            _log.error("a broker process did not stop cleanly", node=broker.node_id, status=status)
             stop.status = stop.status or 1
 
 

@@ -245,7 +245,7 @@ class RedisStorage:
 
 def _log_unreadable(kind: str, name: str, reason: str | None) -> None:
     if reason is None:
-        _log.info("a stored value can be read again, or is gone", kind=kind, name=name)
+        _log.info("a stored value is readable again or was deleted", kind=kind, name=name)
     else:
         _log.error("a stored value cannot be read: it is skipped", kind=kind, name=name, reason=reason)
 

@@ -171,7 +171,7 @@ async def test_a_broker_that_was_stopped_for_an_hour_says_so_and_joins_again() -
         await until(lambda: clock.ticks_ms() >= began_ms + 3_600_000, clock)
     assert redis.view is not None
     [dead] = [line for line in logged if line["log_level"] == "warning"]
-    assert dead["event"].startswith("a broker is declared dead: its heartbeats have stopped")
+    assert dead["event"].startswith("broker declared dead: its heartbeats have stopped")
     assert (dead["node"], dead["address"], dead["process"]) == (1, "here:9092", "pid 1")
     assert 3.0 <= dead["seconds"] < 5
     assert (dead["others"], dead["view"]) == ([2], redis.view.number)
@@ -187,14 +187,14 @@ async def test_a_broker_that_was_stopped_for_an_hour_says_so_and_joins_again() -
         await until(lambda: other.view == redis.view, stopped_clock, clock)
 
     assert [(line["event"], line["node"], line["address"]) for line in logged if "node" in line] == [
-        ("a broker that was declared dead is back", 1, "here:9092")
+        ("a broker that was declared dead has rejoined", 1, "here:9092")
     ]
     told = [(line["event"], line.get("seconds")) for line in logged if line["log_level"] == "warning"]
-    assert told[0][0].startswith("this server sent no heartbeat for longer than its session")
+    assert told[0][0].startswith("this broker sent no heartbeat for longer than its session timeout")
     assert told[0][1] is not None
     assert 3_600 <= told[0][1] < 3_610
     assert [event for event, _ in told[1:]] == [
-        "the other brokers have declared this one dead: it leads nothing until it has joined again"
+        "the other brokers have declared this broker dead: it leads no partitions until it rejoins"
     ]
     assert [member.node_id for member in redis.view.members] == [1, 2]
     assert alone not in stopped_place.entered, "it has written nothing under the view that it was not in"

@@ -392,7 +392,7 @@ async def test_a_group_that_cannot_be_read_keeps_no_other_one_out(site: Site) ->
         for _ in range(20):
             await _pass(site, 200)
     assert [(line["log_level"], line["group"]) for line in logged] == [("error", "g")]
-    assert "a group could not be taken over" in logged[0]["event"]
+    assert "a group could not be loaded" in logged[0]["event"]
 
 
 async def _pass(site: Site, ms: int) -> None:

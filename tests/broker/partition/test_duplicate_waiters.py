@@ -92,7 +92,7 @@ def test_all_waiters_are_called_although_one_raises(stored: bool) -> None:
         else:
             waiting.repeated.fail(AWAY)
     assert waiting.told == [(0, stored), (1, stored)]
-    assert [(line["event"], line["to"]) for line in logged] == [("an answer could not be handled", "a repeated batch")]
+    assert [(line["event"], line["to"]) for line in logged] == [("response handling failed", "a repeated batch")]
 
 
 def test_telling_one_does_not_move_all_that_wait_behind_it() -> None:

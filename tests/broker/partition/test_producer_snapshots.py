@@ -116,7 +116,7 @@ async def test_behind_a_view_that_was_missed_readers_wait_until_storage_has_take
     assert not partition.is_end_known, "who reads without a leader asks storage"
     partition.check_readable(6)
     assert partition.at_end(6)
-    with pytest.raises(NotLeader, match="has yet to say whether another broker has led it"):
+    with pytest.raises(NotLeader, match="it is not known yet whether another broker has led it"):
         await partition.ask_end()
     with pytest.raises(NotLeader):
         partition.end_of_epoch(partition.leader_epoch)
@@ -333,4 +333,4 @@ async def test_a_server_that_ends_does_not_wait_for_ever_for_producers_to_be_wri
     with structlog.testing.capture_logs() as lines:
         await snapshots.save_last(within_s=0.01)
     [line] = lines
-    assert "producers were not written down" in line["event"]
+    assert "producer snapshot not stored" in line["event"]

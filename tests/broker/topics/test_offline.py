@@ -43,8 +43,8 @@ async def test_an_unrecovered_log_is_reported_until_it_takes_records_again(
         await looked(unopened, clock, LOOK_MS)
     assert (partition.fenced_reason, unopened.told) == (None, "")
     assert [(each["event"], each.get("reason")) for each in told] == [
-        ("partitions take no records: their logs are not open", "the connection to Redis was lost"),
-        ("all partitions take records again", None),
+        ("partitions accept no records: their logs are not recovered", "the connection to Redis was lost"),
+        ("all partitions accept records again", None),
     ]
     partition.close()
 

@@ -43,7 +43,7 @@ def test_a_group_shows_members_positions_and_lag(headrace: Any, running: Server)
     assert described["positions"] == [
         {"topic": "billed", "partition": 0, "position": 4, "log_end": 10, "lag": 6, "member": member["member"]}
     ]
-    assert "lag in all: 6" in shown
+    assert "total lag: 6" in shown
     assert "a-reader" in shown
 
 
@@ -92,7 +92,7 @@ def test_without_a_commit_the_lag_counts_from_the_log_start(headrace: Any, runni
         (None, 3, 2),
         (None, 2, 2),
     ]
-    assert "lag in all: 4" in shown
+    assert "total lag: 4" in shown
 
 
 def test_a_partition_without_a_commit_counts_too(headrace: Any) -> None:

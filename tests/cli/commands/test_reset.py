@@ -43,7 +43,7 @@ def test_it_shows_where_positions_would_go_and_then_moves_them(
     headrace: Any, read: str, target: list[str], to: int
 ) -> None:
     shown = headrace.run("groups", "reset", read, *target)
-    assert f"Nothing was changed; --execute moves the positions of {read}." in shown
+    assert f"Nothing was changed; --execute resets the committed offsets of {read}." in shown
     assert positions(headrace, read)[0] == 2
     answer = headrace.json("groups", "reset", read, *target, "--execute")
     assert answer == {
@@ -70,7 +70,7 @@ def test_a_group_that_reads_is_shown_and_not_moved(headrace: Any, running: Serve
     headrace.run("topics", "create", "being-read", "--partitions", "1")
     headrace.run("records", "produce", "being-read", stdin="a\nb\n")
     with reader(running, "busy", "being-read", 1):
-        assert "It has 1 member to be stopped before." in headrace.run("groups", "reset", "busy", "--to-earliest")
+        assert "Stop its 1 member first." in headrace.run("groups", "reset", "busy", "--to-earliest")
         headrace.run("groups", "reset", "busy", "--to-earliest", "--execute", status=1)
         assert "has 1 member, which would continue from their own offsets: stop them first" in headrace.err
         assert positions(headrace, "busy") == {0: 1}

@@ -25,7 +25,7 @@ def test_all_partitions_of_a_group_and_of_its_reset_are_a_link_away(server: InPr
     while href:
         answer = ask(server, href)
         assert len(answer.body) < 200_000
-        assert "Move 420 positions" in answer.text
+        assert "Reset 420 committed offsets" in answer.text
         reset = safe(answer).partition('id="reset"')
         seen += re.findall(r'<th scope="row"><bdi>wide</bdi> (\d+)</th>', reset[0])
         moved = re.findall(r'<bdi>wide</bdi></th><td class="n">(\d+)<', reset[2])
@@ -40,7 +40,7 @@ def test_a_group_shows_who_has_what_and_how_far_it_is(server: InProcessServer) -
     produce(server, "shared", *((None, b"v") for _ in range(10)))
     commit(server, "sharers", "shared", p0=4)
     nobody = ask(server, "/groups/sharers").text
-    assert "Nobody is in this group just now." in nobody
+    assert "The group has no members." in nobody
     consumer = Consumer({"bootstrap.servers": server.kafka, "group.id": "sharers", "client.id": "<i>one"})
     consumer.subscribe(["shared"])
     while len(consumer.assignment()) < 2:
@@ -76,7 +76,7 @@ def test_a_group_of_very_many_members_shows_some_of_them(server: InProcessServer
         def is_complete() -> bool:
             pages.append(ask(server, "/groups/crowd"))
             text = pages[-1].text
-            assert "There is no group" in text or text.count(" 0 partitions") <= 200
+            assert "Unknown group" in text or text.count(" 0 partitions") <= 200
             return "And 60 more." in text
 
         wait_for(is_complete, "a group of 260 members")
@@ -116,9 +116,10 @@ def test_a_reset_is_shown_first_and_done_only_by_the_pages_own_form(server: InPr
         done = post(form, **kept, origin=server.http)
     (line,) = (each for each in logged if each["event"] == "changed")
     assert (line["operation"], line["client"]) == ("ResetGroup", "127.0.0.1")
-    assert (line["principal"], line["reason"]) == ("User:ANONYMOUS", "positions of group resetters moved: 2 partitions")
+    reason = "committed offsets of group resetters reset: 2 partitions"
+    assert (line["principal"], line["reason"]) == ("User:ANONYMOUS", reason)
     assert (done.status, done.headers["location"]) == (303, "/groups/resetters?done=2")
-    assert "2 positions moved." in ask(server, done.headers["location"]).text
+    assert "2 committed offsets reset." in ask(server, done.headers["location"]).text
     assert re.search(r'data-k="0.position">3<', ask(server, "/groups/resetters").html)
 
 
@@ -131,7 +132,7 @@ def test_a_group_with_members_is_not_moved(server: InProcessServer) -> None:
     consumer.commit(offsets=[TopicPartition("busy", 0, 0)], asynchronous=False)
     shown = ask(server, "/groups/busy?to=latest")
     consumer.close()
-    assert "The group has 1 member, to be stopped before." in shown.text
+    assert "The group has 1 member. Stop it first." in shown.text
     assert 'name="token"' not in shown.html
 
 

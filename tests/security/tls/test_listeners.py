@@ -171,7 +171,7 @@ def test_clients_that_rest_do_not_hold_up_the_end(own: GeneratedFiles, monkeypat
         running.close()
         # Each is notified, and none is waited for, although no client has responded yet.
         assert [secured.recv(1) for secured in resting] == [b""] * 4
-    assert not [line for line in lines if line["event"] == "answers under way were given up"]
+    assert not [line for line in lines if line["event"] == "connections closed with unsent responses"]
 
 
 def test_a_client_sees_through_a_server_of_another_authority(server: InProcessServer, foreign: GeneratedFiles) -> None:

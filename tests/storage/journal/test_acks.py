@@ -223,8 +223,8 @@ def lines(logged: list[MutableMapping[str, Any]]) -> list[str]:
     return [str(line["event"]) for line in logged]
 
 
-GONE = "the journal is not where it was: every batch waits for Redis until there is one again"
-BACK = "there is a journal again"
+GONE = "the journal file is missing: every batch waits for Redis until it is recreated"
+BACK = "the journal has been recreated"
 
 
 async def ended() -> None:
@@ -275,7 +275,7 @@ async def test_a_journal_that_was_moved_is_not_made_over_another_file_and_may_co
         there = swap(journal, moved)
         await until(lambda: early.look() or len(logged) > 2)  # type: ignore[func-returns-value]
     assert there == b"somebody else's"
-    assert lines(logged) == [GONE, "no journal can be made", BACK]
+    assert lines(logged) == [GONE, "the journal cannot be created", BACK]
     enter(early)
 
 
@@ -284,7 +284,7 @@ async def test_none_is_made_in_another_directory(early: JournaledAcks, tmp_path:
     with structlog.testing.capture_logs() as logged:
         early.look()
         await until(lambda: len(logged) == 2)
-    assert lines(logged) == [GONE, "no journal can be made"]
+    assert lines(logged) == [GONE, "the journal cannot be created"]
     assert not any_file(tmp_path)
 
 
@@ -299,7 +299,7 @@ async def test_where_there_was_no_room_for_one_it_is_made_once_there_is(
             await until(lambda: len(logged) == 2)
         assert not any_file(tmp_path)
         await until(lambda: early.look() or len(logged) > 2)  # type: ignore[func-returns-value]
-    assert lines(logged) == [GONE, "no journal can be made", BACK]
+    assert lines(logged) == [GONE, "the journal cannot be created", BACK]
     enter(early)
     assert in_doubt(tmp_path) == [1]
 

@@ -79,7 +79,7 @@ async def test_one_failing_callback_takes_no_other_answer_away(connection: Conne
         connection.send([encode(["ECHO", "mine"])], answers.append)
         await connection.call("PING")
     assert answers == [b"mine"]
-    assert [(line["event"], line["to"]) for line in lines] == [("an answer could not be handled", "a command to Redis")]
+    assert [(line["event"], line["to"]) for line in lines] == [("response handling failed", "a command to Redis")]
 
 
 async def test_a_call_given_up_keeps_its_place_in_the_order(connection: Connection) -> None:
@@ -373,7 +373,7 @@ async def test_nonsense_ends_the_link_and_the_next_one_works(tmp_path: Path, tex
                 await connection.call("PING")
             await until(lambda: any(line["event"] == "connection to Redis restored" for line in lines))
             assert await connection.call("PING") == b"PONG"
-    assert lines[0]["event"] == "connection to Redis given up"
+    assert lines[0]["event"] == "connection to Redis closed"
 
 
 async def test_a_wrong_password_is_reported() -> None:

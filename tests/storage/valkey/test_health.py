@@ -40,10 +40,10 @@ async def test_a_slow_redis_is_reported_before_and_after_it_answers() -> None:
         looking = asyncio.create_task(Watch(ping, None, slow_s=0.001).look_at_redis())
         while not logged:
             await asyncio.sleep(0)
-        assert told(logged) == [("warning", "Redis is slow: it has not answered a PING yet")]
+        assert told(logged) == [("warning", "Redis is slow: no response to PING yet")]
         answer.set()
         await looking
-    assert told(logged)[1:] == [("info", "Redis has answered")]
+    assert told(logged)[1:] == [("info", "Redis has responded")]
 
 
 async def test_an_unavailable_redis_is_reported_elsewhere() -> None:
@@ -99,7 +99,7 @@ def test_a_filling_disk_is_reported_per_quarter_gibibyte_and_once_when_there_is_
         with structlog.testing.capture_logs() as logged:
             watch.look_at_disk()
         lines.append(told(logged))
-    full, room = [("warning", "the disk is nearly full")], [("info", "the disk has room again")]
+    full, room = [("warning", "the disk is nearly full")], [("info", "the disk has free space again")]
     assert lines == [[], [], full, [], [], full, full, [], room, [], full]
 
 
@@ -117,8 +117,8 @@ def test_a_missing_directory_is_reported_once_and_so_is_its_return() -> None:
         with structlog.testing.capture_logs() as logged:
             watch.look_at_disk()
         lines.append(told(logged))
-    gone = ("error", "the data directory was moved: no record is accepted until it is back")
-    assert lines == [[], [gone], [], [("info", "the data directory is back")], []]
+    gone = ("error", "the data directory is missing: no record is accepted until it is available again")
+    assert lines == [[], [gone], [], [("info", "the data directory is available again")], []]
 
 
 @contextlib.contextmanager

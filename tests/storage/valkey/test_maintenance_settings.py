@@ -47,7 +47,7 @@ async def test_a_redis_is_set_for_a_log_with_each_look(admin: redis.asyncio.Redi
         await managing.look()
         await managing.look()
     assert await _settings(admin) == [FOR_A_LOG]
-    assert [each["event"] for each in logs] == 2 * ["set Redis for a log"]
+    assert [each["event"] for each in logs] == 2 * ["Redis settings changed"]
     assert logs[1]["auto_aof_rewrite_percentage"] == "0"
     assert "rdbcompression" not in logs[1]
 

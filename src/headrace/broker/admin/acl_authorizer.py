@@ -175,7 +175,7 @@ def _warn(where: str, principals: Iterable[str]) -> None:
     found = sorted({each for each in principals if lacks_tenancy(each)})
     if found:
         _log.warning(
-            "principals without a tenancy allow nothing: name them User:<tenancy>/<user>",
+            "principals without a tenancy match no client: name them User:<tenancy>/<user>",
             where=where,
             count=len(found),
             first=found[0],

@@ -71,7 +71,7 @@ class LeaderRegistry:
                     await self._publish(due)
                 except Exception as error:  # publishing must continue
                     if not isinstance(error, Fenced | StorageUnavailable):
-                        _log.exception("leaders could not be announced")
+                        _log.exception("leaders could not be published")
                     self._due = due | self._due
                     await asyncio.sleep(_AGAIN_S)
         finally:
@@ -302,7 +302,7 @@ class Leadership:
                 return [True] * len(some)
             except Exception:
                 # Retry, because no other task recovers them.
-                _log.exception("partitions cannot be opened", partitions=len(some))
+                _log.exception("logs of partitions cannot be recovered", partitions=len(some))
                 return [True] * len(some)
         return await asyncio.gather(*(self._open_one(log, topic) for log, topic in some))
 
@@ -323,7 +323,12 @@ class Leadership:
         except Exception as error:
             # Continue with the others. The problem may be fixed.
             if not log.offline:
-                _log.error("partition cannot be opened", topic=log.topic, partition=log.index, reason=str(error))
+                _log.error(
+                    "the log of a partition cannot be recovered",
+                    topic=log.topic,
+                    partition=log.index,
+                    reason=str(error),
+                )
             return True
         return False
 

@@ -93,7 +93,7 @@ class Membership:
             if self._participant.view is not None and self.is_member:
                 view = self._participant.view
                 self._storage.enter(view.number)
-                _log.info("joined the brokers", node=self.me.node_id, view=view.number, brokers=len(view.members))
+                _log.info("joined the cluster", node=self.me.node_id, number=view.number, brokers=len(view.members))
                 return view
             if step.propose is None:
                 if not told:
@@ -110,7 +110,7 @@ class Membership:
 
     def ended(self, member: Member) -> None:
         """Check at once after a neighbor's process seems to have ended."""
-        _log.warning("a broker has ended: it closed its connection, and takes no other", node=member.node_id)
+        _log.warning("a broker has stopped: it closed its connection and accepts no other", node=member.node_id)
         self._participant.ended(member)
         self.wake()
 
@@ -131,7 +131,8 @@ class Membership:
                 proposal = self._participant.leave()
         except (StorageUnavailable, TimeoutError) as error:
             _log.warning(
-                "could not leave the view: the other brokers wait for a heartbeat first", reason=str(error) or _LATE
+                "could not leave the cluster: the other brokers wait for the heartbeat timeout",
+                reason=str(error) or _LATE,
             )
         if self._beating is not None:
             self._ended = True
@@ -150,11 +151,11 @@ class Membership:
                         self._log_dead(step, view)
             except (StorageUnavailable, TimeoutError) as error:
                 self._failed()
-                _log.warning("a heartbeat got no answer", reason=str(error) or _LATE)
+                _log.warning("heartbeat timed out", reason=str(error) or _LATE)
                 continue
             except Exception:  # heartbeats must continue
                 self._failed()
-                _log.exception("a heartbeat failed")
+                _log.exception("heartbeat failed")
                 continue
             if step.lost:
                 _log.error("this broker is no longer a member of the cluster", reason=step.lost)
@@ -177,7 +178,7 @@ class Membership:
         late_ms = self._late_ms()
         if late_ms:
             _log.warning(
-                "this server sent no heartbeat for longer than its session: its process or its machine was paused; "
+                "this broker sent no heartbeat for longer than its session timeout: its process or machine was paused; "
                 "other brokers may lead its partitions now",
                 seconds=round(late_ms / 1000),
             )
@@ -198,9 +199,9 @@ class Membership:
         if inside:
             self._storage.enter(view.number)
         elif not self._participant.leaving:
-            _log.warning("the other brokers have declared this one dead: it leads nothing until it has joined again")
+            _log.warning("the other brokers have declared this broker dead: it leads no partitions until it rejoins")
         nodes = [member.node_id for member in view.members]
-        _log.info("view", number=view.number, brokers=nodes, inside=inside)
+        _log.info("cluster membership changed", number=view.number, brokers=nodes, member=inside)
         self.on_view(view, inside)
         self._log_returned(view)
 
@@ -211,7 +212,7 @@ class Membership:
                 continue
             self._dead.add(member.node_id)
             _log.warning(
-                "a broker is declared dead: its heartbeats have stopped; the others take over what it led",
+                "broker declared dead: its heartbeats have stopped; other brokers become leaders of its partitions",
                 node=member.node_id,
                 address=str(Address(member.host, member.port)),
                 process=member.process,
@@ -225,7 +226,7 @@ class Membership:
             if member.node_id in self._dead:
                 self._dead.discard(member.node_id)
                 address = str(Address(member.host, member.port))
-                _log.info("a broker that was declared dead is back", node=member.node_id, address=address)
+                _log.info("a broker that was declared dead has rejoined", node=member.node_id, address=address)
 
     async def _pause(self) -> None:
         """Wait for the next heartbeat or a reported change."""

@@ -183,7 +183,7 @@ class Coordinator(ABC, Generic[M]):
             return True
         except Exception:  # load the others anyway
             _log.exception(
-                f"a {self.noun} could not be taken over: it is tried again when a client asks", **{self.noun: name}
+                f"a {self.noun} could not be loaded: the next request of a client retries", **{self.noun: name}
             )
         return False
 

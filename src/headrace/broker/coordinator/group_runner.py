@@ -70,7 +70,7 @@ class Total:
         self.used += size
         short = self.left <= self.limit // _SHORT
         if short and not self._short:
-            _log.error("groups use up their memory", setting=self._setting, used=self.used, limit=self.limit)
+            _log.error("group memory limit reached", setting=self._setting, used=self.used, limit=self.limit)
         self._short = short
 
 
@@ -142,7 +142,9 @@ class OffsetMirror:
                 ]
                 if why:
                     stream, error = why[0]
-                    _log.warning("positions not mirrored", positions=len(why), first=stream, reason=str(error))
+                    _log.warning(
+                        "committed offsets not mirrored to Redis", positions=len(why), first=stream, reason=str(error)
+                    )
                 await asyncio.sleep(0)
         finally:
             self._task = None
@@ -163,8 +165,8 @@ class OffsetMirror:
         if not task.done():
             await end(task)
             _log.warning(
-                "the server ends before all positions are shown in Redis' consumer groups: "
-                "what is missing there is shown by the next commits",
+                "the server stops before all committed offsets are mirrored to Redis consumer groups: "
+                "the next commits mirror the missing ones",
                 positions=missing,
             )
 

@@ -179,7 +179,7 @@ class GroupCoordinator(Coordinator[GroupRunner]):
         """Return whether a group exists or may be created. Logs the first of consecutive refusals."""
         has_room = group in self._here or len(self._here) < self.settings.max_groups
         if not has_room and not self._refusing:
-            _log.error("new groups are refused", groups=len(self._here), setting="headrace.max.groups")
+            _log.error("new groups are rejected: limit reached", groups=len(self._here), setting="headrace.max.groups")
         self._refusing = not has_room
         return has_room
 

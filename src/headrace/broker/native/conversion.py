@@ -320,7 +320,11 @@ async def _carry_back(live: LiveTopic, wanted: Mapping[int, set[int]], move: Car
     try:
         await move.carry(live, {(index, offset): offset for index, found in wanted.items() for offset in found})
     except TopicError as error:
-        _log.warning("groups may read a topic again", topic=live.topic.name, reason=str(error))
+        _log.warning(
+            "committed offsets could not be restored: groups may read the topic again",
+            topic=live.topic.name,
+            reason=str(error),
+        )
 
 
 class NativeGroupOffsets:

@@ -287,7 +287,7 @@ class NativeGroups:
             acknowledged, moved = await native.storage.commit(native.place, group, offset, kind)
         except NotAStream as error:
             # Keep the offset and continue with other partitions.
-            _log.warning("commit not shown in Redis", group=group, stream=native.stream, reason=str(error))
+            _log.warning("commit not mirrored to Redis", group=group, stream=native.stream, reason=str(error))
             return
         if delivery is not None:
             delivery.acknowledged(acknowledged)

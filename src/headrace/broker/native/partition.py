@@ -214,7 +214,7 @@ class NativePartition:
             self.unfit += len(unfit)
             self._last_unfit = _parts(unfit[-1])
             _log.warning(
-                "entries not served: their sequence has more bits than offset.sequence.bits, or they are too large",
+                "entries skipped: their sequence has more bits than offset.sequence.bits, or they are too large",
                 topic=self.topic,
                 partition=self.index,
                 stream=self.stream,
@@ -302,7 +302,7 @@ class NativePartition:
             if await self.listed():
                 self.learn(await self.storage.open(self.place))
         except TopicError as error:
-            _log.error("partition not opened again", topic=self.topic, partition=self.index, reason=str(error))
+            _log.error("log of a partition not recovered", topic=self.topic, partition=self.index, reason=str(error))
         finally:
             self._recovery = None
 

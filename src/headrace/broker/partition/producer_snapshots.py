@@ -55,7 +55,7 @@ class SnapshotSchedule:
             async with asyncio.timeout(within_s):
                 await self.save()
         except TimeoutError:
-            _log.warning("producers were not written down: Redis takes too long; the next opening reads more batches")
+            _log.warning("producer snapshot not stored: Redis is too slow; the next recovery reads more batches")
 
     async def save(self) -> None:
         """Save all partitions. A failed save is retried at the next interval."""
@@ -69,7 +69,7 @@ class SnapshotSchedule:
         except Exception as error:  # save the others anyway
             self._due[partition] = None
             if not isinstance(error, TopicError):
-                _log.exception("a snapshot failed")
+                _log.exception("producer snapshot failed")
 
     async def keep_saving(self, clock: Clock) -> None:
         """Save at each interval until cancelled."""
@@ -194,5 +194,5 @@ class ProducerStateSnapshots:
         """Forget producers last active before this time. Return whether there are changes to save."""
         forgotten = self._owner.expire(before_ms)
         if forgotten:
-            _log.debug("silent producers forgotten", topic=self._topic, partition=self._index, producers=forgotten)
+            _log.debug("idle producer states expired", topic=self._topic, partition=self._index, producers=forgotten)
         return self._owner.unsaved

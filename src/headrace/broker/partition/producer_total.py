@@ -109,7 +109,7 @@ class ProducerTotal:
             silent_ms = max(silent_ms // 2, LEAST_SILENT_MS)
             count = await self._pass(silent_ms)
         if silent_ms < self._expiry_ms or count >= self.most * _BEGIN:
-            _log.warning("producers were forgotten early", silent_ms=silent_ms, producers=count, limit=self.most)
+            _log.warning("producer states expired early", silent_ms=silent_ms, producers=count, limit=self.most)
 
     async def _pass(self, silent_ms: int) -> int:
         """Forget producers inactive for `silent_ms` and return the number left."""

@@ -78,7 +78,7 @@ def log_offline(topic: str, index: int, reason: Exception) -> None:
     """Log that a partition is offline."""
     foreseen = isinstance(reason, TopicError | ValueError)
     _log.error(
-        "partition offline: storage holds something else than its log",
+        "partition offline: storage holds other data than its log",
         topic=topic,
         partition=index,
         reason=str(reason),
@@ -107,7 +107,7 @@ class ExhaustionReport:
         if not self._told:
             self._told = True
             _log.error(
-                "no offsets left: the partition takes no more records, create another topic",
+                "no offsets left: the partition accepts no more records, create another topic",
                 topic=topic,
                 partition=index,
                 reason=str(reason),

@@ -123,9 +123,9 @@ class TopicArchive:
             return
         self._told = error
         if error:
-            _log.error("old records cannot be read from the archive", topic=self.name, reason=error)
+            _log.error("tiered records cannot be read from the archive", topic=self.name, reason=error)
         else:
-            _log.info("old records can be read from the archive again", topic=self.name)
+            _log.info("tiered records can be read from the archive again", topic=self.name)
 
 
 class RemotePartition:
@@ -265,7 +265,7 @@ class Archives:
             await self._documents.save(gone)
         except TopicError as error:
             _log.warning(
-                "a deleted topic's archive could not be forgotten",
+                "the archive entry of a deleted topic could not be removed",
                 topic_id=topic_id,
                 reason=str(error),
             )

@@ -69,7 +69,7 @@ class OfflinePartitions:
             self._long = f"partitions led here that have taken no records for {for_s} s: {len(long)}, see the log"
             if not before:
                 _log.error(
-                    "partitions take no records: their logs are not open",
+                    "partitions accept no records: their logs are not recovered",
                     partitions=len(long),
                     for_s=for_s,
                     topic=log.topic,
@@ -77,7 +77,7 @@ class OfflinePartitions:
                     reason=str(fenced_reason),
                 )
         elif before:
-            _log.info("all partitions take records again")
+            _log.info("all partitions accept records again")
 
     async def keep_looking(self) -> None:
         """Check at each interval until canceled."""

@@ -109,8 +109,8 @@ class TopicTable(KnownTopics):
         """Open a stored topic."""
         if is_reserved(topic.name):
             _log.warning(
-                "a topic has the name of one of Kafka's internal topics: it can be read, and takes no records; "
-                "copy them to another topic, and delete this one",
+                "a topic has the name of one of Kafka's internal topics: it can be read, but accepts no records; "
+                "copy its records to another topic and delete it",
                 topic=topic.name,
                 partitions=topic.partitions,
             )
@@ -301,7 +301,7 @@ class TopicTable(KnownTopics):
         async with self.changing:
             if not self.has(name) and self.storage.topics.unreadable(name) is not None:
                 await self.storage.topics.delete_unreadable(name)
-                _log.info("topic deleted whose registry entry could not be read", topic=name)
+                _log.info("topic with an unreadable registry entry deleted", topic=name)
                 return
             await self._delete_live(self.changeable(name))
 

@@ -284,10 +284,11 @@ def _print(
     if group_offsets:
         click.echo()
         pending = any(standing.pending is not None for standing in group_offsets)
-        columns = ["topic", ">partition", ">position", ">log end", ">lag", "member", *([">pending"] * pending)]
+        columns = ["topic", ">partition", ">committed offset", ">log end offset", ">lag", "member"]
+        columns += [">pending"] * pending
         rows = [list(msgspec.structs.astuple(standing))[: len(columns)] for standing in group_offsets]
         print_table(columns, rows)
-        click.echo(f"\nlag in all: {sum(standing.lag or 0 for standing in group_offsets)}")
+        click.echo(f"\ntotal lag: {sum(standing.lag or 0 for standing in group_offsets)}")
 
 
 groups.add_command(lag)

@@ -64,7 +64,8 @@ def trim(
     if as_json:
         print_json({"topic": topic, "partitions": rows})
     else:
-        print_table([">partition", ">log start before", ">log start", ">log end"], [list(row.values()) for row in rows])
+        columns = [">partition", ">log start offset before", ">log start offset", ">log end offset"]
+        print_table(columns, [list(row.values()) for row in rows])
 
 
 def _delete(client: Client, topic: str, before: dict[int, int]) -> dict[int, int]:

@@ -81,13 +81,13 @@ def reset(
         print_json({"group": group, "executed": execute, "positions": msgspec.to_builtins(moves)})
         return
     print_table(
-        ["topic", ">partition", ">position", f">{'new position' if execute else 'would be'}", ">lag"],
+        ["topic", ">partition", ">committed offset", ">new offset", ">lag"],
         [msgspec.structs.astuple(move) for move in moves],
     )
     if not execute:
         many = len(found.members)
-        busy = f" It has {many} member{'s' * (many > 1)} to be stopped before." if many else ""
-        click.echo(f"\nNothing was changed; --execute moves the positions of {shown(group)}.{busy}")
+        busy = f" Stop its {many} member{'s' * (many > 1)} first." if many else ""
+        click.echo(f"\nNothing was changed; --execute resets the committed offsets of {shown(group)}.{busy}")
 
 
 def _target(earliest: bool, latest: bool, offset: int | None, to_time: str | None, by_duration: str | None) -> Target:
@@ -150,7 +150,7 @@ def _moves(client: Client, target: Target, partitions: list[Partition], committe
 
 def _move(client: Client, group: str, moves: list[Move]) -> None:
     wanted = [TopicPartition(move.topic, move.partition, move.to) for move in moves]
-    what = f"move the positions of group {quoted(group)}"
+    what = f"reset the committed offsets of group {quoted(group)}"
     for some in in_pieces(wanted):
         asked = client.admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, [*some])])[group]
         answer = client.result(asked, what)

@@ -71,7 +71,7 @@ def serve(config: str | None, sets: tuple[str, ...], **flags: str | None) -> int
     os.umask(0o077)
     if has_password(flags["redis"] or ""):
         _log.warning(
-            "the password in --redis shows in the list of processes: give the URL in HEADRACE_REDIS instead, "
+            "the password in --redis is visible in the process list: set the URL in HEADRACE_REDIS instead, "
             "or the password by --redis-password-file"
         )
     try:

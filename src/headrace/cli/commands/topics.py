@@ -179,7 +179,7 @@ def describe(name: str, kafka: KafkaServer, as_json: bool) -> None:
             f"  careful: where {unknown} of the partitions end is not known: a leader is away, or the replicas that "
             "min.insync.replicas asks for"
         )
-    columns = [">partition", ">leader", ">log start", ">log end", "stream"]
+    columns = [">partition", ">leader", ">log start offset", ">log end offset", "stream"]
     print_table(columns + [">records"] * (native is not None), [list(line.values()) for line in partitions])
 
 

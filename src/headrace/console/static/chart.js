@@ -1,4 +1,4 @@
-// The values of a chart under the pointer. The lines themselves are the server's.
+// Show the values of a chart under the pointer. The server draws the lines.
 const EVERY_S = 2;
 
 function told(value, unit) {

@@ -1,4 +1,4 @@
-// What a page does by itself: keeps itself up to date, follows records, shows values under the pointer.
+// Start the scripts of a page: live updates, charts, tabs and following records.
 import { live } from "./live.js";
 import { charts } from "./chart.js";
 import { tabs } from "./tabs.js";

@@ -1,5 +1,5 @@
-// Keeps a page up to date: one stream of server-sent events, closed while the page is hidden.
-// Only what has changed and can be seen is touched; the rest waits until it is scrolled to.
+// Update the page by one stream of server-sent events, closed while the page is hidden.
+// Only visible rows are changed. Other rows wait until they are scrolled to.
 
 const status = document.getElementById("live");
 const statusText = document.getElementById("live-text");
@@ -55,7 +55,7 @@ export function live(main) {
 
   function flash(element) {
     element.classList.remove("moved");
-    void element.offsetWidth; // the animation begins anew
+    void element.offsetWidth; // restart the animation
     element.classList.add("moved");
   }
 
@@ -72,7 +72,7 @@ export function live(main) {
     main.dispatchEvent(new CustomEvent("cells"));
   }
 
-  // The page has become another one: fetch it, and put what is in it in place of what was.
+  // The structure of the page has changed: fetch it and replace its content.
   async function again() {
     if (fetching || main.contains(document.activeElement) && document.activeElement.matches("input, select")) return;
     fetching = true;
@@ -91,7 +91,7 @@ export function live(main) {
         if (was !== undefined && was !== tile.className) flash(tile);
       }
     } catch {
-      // The stream will say that nobody answers.
+      // The stream reports a server that does not respond.
     } finally {
       fetching = false;
     }
@@ -114,12 +114,12 @@ export function live(main) {
     source.addEventListener("gone", () => {
       close();
       say("off", "gone");
-      banner.textContent = "What this page is about does not exist any more, or not for you: your login may be over.";
+      banner.textContent = "The subject of this page no longer exists, or your login has expired.";
       banner.hidden = false;
     });
     source.addEventListener("error", () => {
       say("off", "not connected");
-      banner.textContent = "The server does not answer. These are its last figures; the page tries again by itself.";
+      banner.textContent = "The server does not respond. The page shows its last figures and reconnects automatically.";
       banner.hidden = false;
       if (source?.readyState === EventSource.CLOSED) {
         source = null;
@@ -145,7 +145,7 @@ export function live(main) {
   open();
 
   return {
-    // Have records told as they come, from an offset on; none: the page's own cells again.
+    // Follow records from an offset on; without a query, update the page's cells again.
     follow(query, rows) {
       extra = query;
       onRows = rows;

@@ -1,4 +1,4 @@
-// Views of the same bytes as tabs (WAI-ARIA Authoring Practices, Tabs); without scripts they stand below each other.
+// Views of the same bytes as tabs (WAI-ARIA Authoring Practices, Tabs). Without scripts they are listed.
 let number = 0;
 
 export function tabs(main) {

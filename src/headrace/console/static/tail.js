@@ -1,4 +1,4 @@
-// Records as they come, the newest at the top.
+// Follow new records, the newest at the top.
 const MOST = 200;
 
 export function tail(stream) {

@@ -1,3 +1,3 @@
-// The theme that somebody chose goes over the system's; set before the page is painted.
+// A chosen theme overrides that of the system. Set it before the page is painted.
 const chosen = localStorage.getItem("headrace-theme");
 if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;

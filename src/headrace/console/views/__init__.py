@@ -4,6 +4,6 @@ from importlib import import_module
 
 
 def load() -> None:
-    """Register every page; what is there already stays."""
+    """Register all pages."""
     for name in ("overview", "topics", "records", "groups", "pipeline", "brokers"):
         import_module(f"{__name__}.{name}")

@@ -13,7 +13,7 @@ _CLIENTS = 50
 
 @page("Brokers", "/brokers", needs=(cluster_rule(Operation.DESCRIBE),))
 async def brokers(ask: ViewRequest) -> View:
-    """Return the page of this broker and the others that it knows."""
+    """Return the page of this broker."""
     figures, sampler = ask.figures, ask.figures.sampler
     store, process = await figures.facts()
     clients = sorted(figures.clients().items(), key=lambda one: (-one[1][1], one[0]))
@@ -57,7 +57,6 @@ async def brokers(ask: ViewRequest) -> View:
 
 
 def _busiest_apis(counters: Counters) -> list[tuple[str, ApiCounters]]:
-    """Return the most requested APIs with their listener."""
     asked = [
         (listener.name, api) for listener in counters.listeners for api in listener.apis.values() if any(api.slots)
     ]
@@ -84,7 +83,7 @@ def _storage(store: StoreFacts | None) -> dict[str, str]:
     return cells | {
         "replicas": text.count(store.replicas),
         "file": text.size(store.append_file_bytes),
-        "file.ok": "written" if store.append_file_ok else "cannot be written",
+        "file.ok": "last write succeeded" if store.append_file_ok else "last write failed",
     }
 
 

@@ -1,4 +1,4 @@
-"""`/groups` and `/groups/NAME`: all consumer groups; one group with its members and lags, and a reset by dry run."""
+"""`/groups` and `/groups/NAME`: consumer groups; a group with its members and lags, and its reset."""
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -41,7 +41,7 @@ _COLOURS = 8
 
 @page("Groups", "/groups", needs=shown_rules(ResourceType.GROUP, ResourceType.TOPIC))
 async def groups(ask: ViewRequest) -> View:
-    """Every group with its members and its lag."""
+    """Return the list of groups."""
     sampler, cluster = ask.figures.sampler, ask.broker.cluster
 
     def lag(runner: GroupRunner) -> float:
@@ -80,7 +80,7 @@ async def groups(ask: ViewRequest) -> View:
 
 
 def _committed_topics(ask: ViewRequest, runner: GroupRunner) -> list[str]:
-    """Return the topics of a group's committed offsets that the viewer may see."""
+    """Return the topics of committed offsets that the viewer may see."""
     return sorted(
         {topic for topic in {place.topic for place in runner.positions} if ask.sees(ResourceType.TOPIC, topic)}
     )
@@ -92,7 +92,7 @@ def _committed_topics(ask: ViewRequest, runner: GroupRunner) -> list[str]:
     needs=(group_rule(Operation.DESCRIBE), *shown_rules(ResourceType.TOPIC)),
 )
 async def group(ask: ViewRequest) -> View:
-    """The page of a group."""
+    """Return the page of a group."""
     return await _view(ask)
 
 
@@ -113,13 +113,13 @@ async def reset(ask: ViewRequest) -> View:
     described = ask.broker.groups.describe(name)
     if described is not None and described.members:
         return await _view(
-            ask, refused="The group has members, which would continue from their own offsets: stop them first."
+            ask, refused="The group has members, which would continue at their own offsets. Stop them first."
         )
     refused = await group_lag.reset(ask.broker, name, moves)
     if refused is not None:
-        return await _view(ask, refused=f"The group refused: {refused}.")
+        return await _view(ask, refused=f"The reset was rejected: {refused}.")
     if moves:
-        ask.changed("ResetGroup", f"positions of group {name} moved: {len(moves)} partitions")
+        ask.changed("ResetGroup", f"committed offsets of group {name} reset: {len(moves)} partitions")
     raise Redirect(text.group(name, ask.broker.cluster, done=len(moves)))
 
 
@@ -157,7 +157,6 @@ async def _view(ask: ViewRequest, refused: str = "") -> View:
 
 
 def _summary(described: GroupDescription, members: int, found: Sequence[CommittedOffset]) -> dict[str, str]:
-    """Return the group's summary cells."""
     state = described.state.value
     lags = [each.lag for each in found if each.lag is not None]
     return {
@@ -173,7 +172,7 @@ def _summary(described: GroupDescription, members: int, found: Sequence[Committe
 
 
 def _lasting(ask: ViewRequest, found: Sequence[CommittedOffset], rows: Slice) -> dict[str, object]:
-    """Return what only changes with members, events or a reset."""
+    """Return the data that changes only with members, events or a reset."""
     name, cluster = ask.path["name"], ask.broker.cluster
     done = ask.query.get("done", "")
     return {
@@ -181,7 +180,7 @@ def _lasting(ask: ViewRequest, found: Sequence[CommittedOffset], rows: Slice) ->
         "shown": text.name(name),
         "topics": _topics(rows.rows, cluster),
         "rows": rows,
-        # Links to other pages of partitions keep the reset shown.
+        # Links to other pages keep the planned reset.
         "asked": {each: ask.query.get(each) for each in ("to", "at", "topic")},
         "choices": sorted({each.place.topic for each in found}),
         "path": text.group(name),
@@ -197,10 +196,10 @@ def _described(ask: ViewRequest) -> GroupDescription:
     coordinator = broker.coordinator_of(name)
     if coordinator not in {broker.node_id, -1}:
         where = broker_text(broker, coordinator)
-        raise NotFound(f"Group {text.name(name)} would be coordinated by {where}: open the console there.")
+        raise NotFound(f"Group {text.name(name)} is coordinated by {where}. Open the console of that broker.")
     described = broker.groups.describe(name)
     if described is None:
-        raise NotFound(f"There is no group {text.name(name)}.")
+        raise NotFound(f"Unknown group {text.name(name)}.")
     return described
 
 
@@ -215,7 +214,6 @@ def _member(share: Share, colours: dict[str, int]) -> dict[str, object]:
 
 
 def _topics(rows: Sequence[CommittedOffset], cluster: str) -> list[dict[str, object]]:
-    """Return the topics of these rows, with their partitions and rows."""
     found: dict[str, list[tuple[int, int]]] = {}
     for number, each in enumerate(rows):
         found.setdefault(each.place.topic, []).append((number, each.place.partition))
@@ -278,7 +276,6 @@ def _colours(kept: dict[str, int], present: list[Share]) -> dict[str, int]:
 
 
 async def _plan(ask: ViewRequest, refused: str) -> dict[str, Any] | None:
-    """Return the plan of the requested reset."""
     given = ask.form or ask.query
     target, topic, wrong = _target(ask, given)
     if target is None and not wrong and not refused:
@@ -287,7 +284,7 @@ async def _plan(ask: ViewRequest, refused: str) -> dict[str, Any] | None:
     if target is not None and not wrong:
         moves = await _moves(ask, target, topic)
     page = await _page_of(moves, ask, lambda move: _ordered(move.topic, move.partition))
-    # Clients chose the names, so quote them as one shell word.
+    # Clients chose the names: quote them for the shell.
     command = ["headrace", "groups", "reset", text.name(ask.path["name"]), f"--to-{given.get('to', 'latest')}"]
     if given.get("to") in {"offset", "time"}:
         command.append(text.name(given.get("at", "")))
@@ -315,7 +312,7 @@ async def _plan(ask: ViewRequest, refused: str) -> dict[str, Any] | None:
 
 
 async def _moves(ask: ViewRequest, target: Target, topic: str | None) -> list[Planned]:
-    """Return the changes to committed offsets that the viewer may make."""
+    """Return the changes that the viewer may make."""
     planned = await group_lag.plan_reset(ask.broker, ask.path["name"], target, topic)
     return [move for move in planned if ask.may(MOVED, topic_resource(ask, move.topic))]
 
@@ -324,7 +321,7 @@ def _target(ask: ViewRequest, given: Any) -> tuple[Target | None, str | None, st
     """Return the target, its topic, and any error."""
     topic = given.get("topic") or None
     if topic is not None and not (ask.broker.topics.has(topic) and ask.sees(ResourceType.TOPIC, topic)):
-        return None, None, f"There is no topic {text.name(topic)}."
+        return None, None, f"Unknown topic {text.name(topic)}."
     try:
         return _where(given.get("to", ""), given.get("at", "").strip(), ask.broker.clock.now_ms()), topic, ""
     except ValueError as error:
@@ -332,7 +329,6 @@ def _target(ask: ViewRequest, given: Any) -> tuple[Target | None, str | None, st
 
 
 def _where(to: str, at: str, now_ms: int) -> Target | None:
-    """None: no target given. Raises ValueError with the expected format."""
     match to:
         case "":
             return None

@@ -24,7 +24,7 @@ WIDTH, HEIGHT = 600, 150
     needs=(cluster_rule(Operation.DESCRIBE), *shown_rules(ResourceType.TOPIC, ResourceType.GROUP)),
 )
 async def overview(ask: ViewRequest) -> View:
-    """Traffic, the busiest topics, the groups with the most lag, and recent events."""
+    """Return the page of traffic, the busiest topics, the groups with the most lag, and recent events."""
     figures, sampler, cluster = ask.figures, ask.figures.sampler, ask.broker.cluster
     store, process = await figures.facts()
     topics = sum(1 for _ in ask.broker.topics)
@@ -67,26 +67,26 @@ async def overview(ask: ViewRequest) -> View:
 
 
 def answering(store: StoreFacts | None) -> dict[str, str]:
-    """Return whether Redis responds, and its memory; None: no response."""
+    """Return whether Redis responds, and its memory."""
     if store is None:
-        return {"store": "does not answer", "memory": "-", "memory.of": "no limit set"}
+        return {"store": "no response", "memory": "-", "memory.of": "no limit set"}
     most = store.memory_max_bytes
     return {
-        "store": "answers",
+        "store": "connected",
         "memory": text.size(store.memory_bytes),
         "memory.of": f"of {text.size(most)}" if most else "no limit set",
     }
 
 
 def traffic(sampler: Sampler) -> dict[str, str]:
-    """Records in and out over ten minutes."""
+    """Return the chart of records in and out."""
     return chart("traffic", {"in": sampler.records_in.last(), "out": sampler.records_out.last()})
 
 
 def chart(name: str, series: dict[str, Any]) -> dict[str, str]:
     """Return a chart's cells: a line and an area per series, its values, and the axis maximum."""
     most = charts.top(list(series.values()))
-    # It grows from two minutes to the whole history.
+    # From two minutes to the whole history.
     count = max(charts.SPARK_COUNT, *map(len, series.values()))
     cells = {
         f"{name}.top": text.short(most),
@@ -150,7 +150,7 @@ def _padded(rows: tuple[tuple[str, Any], ...]) -> tuple[tuple[str | None, Any], 
 
 
 def happened(events: list[Event], slots: int) -> dict[str, str]:
-    """The cells of a list of events."""
+    """Return the cells of a list of events."""
     cells = {}
     for slot in range(slots):
         event = events[slot] if slot < len(events) else None
@@ -164,5 +164,5 @@ def happened(events: list[Event], slots: int) -> dict[str, str]:
 
 
 def clock(time_ms: int) -> str:
-    """The time of day."""
+    """Return the local time of day."""
     return datetime.fromtimestamp(time_ms / 1000, UTC).astimezone().strftime("%H:%M:%S")

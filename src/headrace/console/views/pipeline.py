@@ -25,7 +25,7 @@ _RUN_MS = 6 * 3600 * 1000
 
 @page("Pipeline", "/pipeline", needs=(cluster_rule(Operation.DESCRIBE),))
 async def pipeline(ask: ViewRequest) -> View:
-    """Every archive and declared pipeline that has reported."""
+    """Return the page of archives and pipelines that have reported."""
     archives = await _told(ask, ARCHIVE_RUNS, ArchiveReport)
     async with ask.listing() as pace:
         found = await cut(archives, ask.query, pace, name=lambda each: str(each.topic), rows=20)
@@ -59,7 +59,6 @@ async def pipeline(ask: ViewRequest) -> View:
 
 
 def _lasting(ask: ViewRequest, archive: ArchiveReport) -> dict[str, object]:
-    """Return what does not change while the page is open."""
     cluster = ask.broker.cluster
     return {
         "topic": text.name(archive.topic),

@@ -1,4 +1,4 @@
-"""`/topics/NAME/records`: the records of a topic, by offset, time and key; one of them in every way it can be seen."""
+"""`/topics/NAME/records`: records by offset, time and key, and one record in all its forms."""
 
 import json
 from base64 import b64encode
@@ -23,7 +23,7 @@ _CODECS = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 
 @page("Records", "/topics/{name:path}/records", needs=(topic_rule(Operation.READ),))
 async def records(ask: ViewRequest) -> View:
-    """The page with records of a partition."""
+    """Return the page with records of a partition."""
     live = live_topic(ask)
     name, query = live.topic.name, ask.query
     index, offset, wrong = await _start(ask, live)
@@ -81,7 +81,9 @@ async def _start(ask: ViewRequest, live: LiveTopic) -> tuple[int, int, str]:
     partition = live.partitions[index]
     if partition.leader is not None:
         leader = broker_text(ask.broker, partition.leader)
-        raise NotFound(f"Partition {index} of {text.name(live.topic.name)} is led by {leader}: open the console there.")
+        raise NotFound(
+            f"Partition {index} of {text.name(live.topic.name)} is led by {leader}. Open the console of that broker."
+        )
     end = partition.visible_end(ISOLATION)
     newest = max(partition.log_start, end - ROWS)
     start, at = query.get("from", "").strip(), query.get("at", "").strip()
@@ -100,7 +102,7 @@ async def _start(ask: ViewRequest, live: LiveTopic) -> tuple[int, int, str]:
             return index, partition.log_start, ""
         case _ if start.isascii() and start.isdecimal():
             offset = int(start[:19])
-            wrong = "" if offset <= end else f"The log ends at {end:,}."
+            wrong = "" if offset <= end else f"The log end offset is {end:,}."
             return index, min(max(offset, partition.log_start), end), wrong
     return index, newest, f"An offset is a whole number, oldest or newest; found {text.name(start)}."
 
@@ -114,7 +116,7 @@ def _first(live: LiveTopic) -> int:
 
 
 def row(live: LiveTopic, index: int, each: Found, cluster: str, query: dict[str, Any]) -> dict[str, Any]:
-    """A record in a list."""
+    """Return a record for a list."""
     record = each.record
     return {
         "offset": record.offset,
@@ -131,7 +133,7 @@ def row(live: LiveTopic, index: int, each: Found, cluster: str, query: dict[str,
 
 
 def moment(timestamp: int) -> str:
-    """Return a record's timestamp in the local zone, with the zone; a dash for none."""
+    """Return a timestamp in the local zone; a dash for none."""
     return "-" if timestamp < 0 else times.local(timestamp)
 
 
@@ -161,7 +163,7 @@ def _short(data: bytes | None) -> Any:
 
 
 def _kafka(live: LiveTopic, index: int, record: Record) -> str:
-    """Return the record as `headrace records tail --json` and Kafka's consumers show it."""
+    """Return the record in the form of `headrace records tail --json`."""
     told = {
         "topic": live.topic.name,
         "partition": index,

@@ -1,4 +1,4 @@
-"""`/topics` and `/topics/NAME`: all topics; one topic's partitions, configuration and consumers."""
+"""`/topics` and `/topics/NAME`: topics; a topic with its partitions, configuration and consumers."""
 
 import asyncio
 from typing import Any
@@ -21,7 +21,7 @@ from headrace.topics.config import describe
 
 @page("Topics", "/topics", needs=shown_rules(ResourceType.TOPIC))
 async def topics(ask: ViewRequest) -> View:
-    """Every topic with its traffic and its size."""
+    """Return the list of topics."""
     sampler, cluster = ask.figures.sampler, ask.broker.cluster
 
     def rate(live: LiveTopic, which: str) -> float:
@@ -68,17 +68,17 @@ def shape_of(found: Slice) -> tuple[object, ...]:
 
 
 def records_in(live: LiveTopic) -> int:
-    """Return the number of records in partitions led here, from offsets; for a native topic, of offsets."""
+    """Return the records in partitions led here; for a native topic, the offsets."""
     return sum(partition.log_end - partition.log_start for partition in led_here(live))
 
 
 def retention(live: LiveTopic) -> str:
-    """How long and how much is kept."""
+    """Return the retention as text."""
     time_ms, size = live.config.retention_ms, live.config.retention_bytes
     parts = [text.span(time_ms / 1000)] if time_ms >= 0 else []
     if size >= 0:
-        parts.append(f"{text.size(size)} a partition")
-    return ", ".join(parts) or "for ever"
+        parts.append(f"{text.size(size)} per partition")
+    return ", ".join(parts) or "unlimited"
 
 
 _MOST_READERS = 50
@@ -94,7 +94,7 @@ _MOST_READERS = 50
     ),
 )
 async def topic(ask: ViewRequest) -> View:
-    """The page of a topic."""
+    """Return the page of a topic."""
     broker, sampler = ask.broker, ask.figures.sampler
     live = live_topic(ask)
     name = live.topic.name
@@ -136,7 +136,6 @@ async def topic(ask: ViewRequest) -> View:
 
 
 def _traffic(seen: Traffic | None) -> dict[str, str]:
-    """Return observed traffic; None: none yet."""
     return {
         "in": text.short(0 if seen is None else seen.records_in),
         "out": text.short(0 if seen is None else seen.records_out),
@@ -150,7 +149,6 @@ def _traffic(seen: Traffic | None) -> dict[str, str]:
 
 
 def _partition(number: int, partition: Partition, most: int) -> dict[str, str]:
-    """Return a partition's row; `most`: records of the largest partition."""
     if partition.leader is not None:
         cells = dict.fromkeys((f"{number}.start", f"{number}.end", f"{number}.records"), "-")
         return cells | {f"{number}.bar": "0", f"{number}.epoch": f"led by broker {partition.leader}"}
@@ -165,10 +163,10 @@ def _partition(number: int, partition: Partition, most: int) -> dict[str, str]:
 
 
 def live_topic(ask: ViewRequest) -> LiveTopic:
-    """The topic in the path. Raises NotFound."""
+    """Return the topic in the path. Raises NotFound."""
     name = ask.path["name"]
     if not ask.broker.topics.has(name):
-        raise NotFound(f"There is no topic {text.name(name)}.")
+        raise NotFound(f"Unknown topic {text.name(name)}.")
     return ask.broker.topics.get(name)
 
 
@@ -197,7 +195,6 @@ async def _readers(ask: ViewRequest, topic: str) -> list[tuple[str, str, int | N
 
 
 def _config(broker: Broker, live: LiveTopic) -> list[dict[str, Any]]:
-    """Return the effective configuration, topic overrides first."""
     entries = describe(live.topic.config, broker.settings.topic_defaults)
     return [
         {

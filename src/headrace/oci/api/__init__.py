@@ -1,4 +1,4 @@
 """The OCI Streaming API over HTTP: routing, authentication, authorization, requests and responses.
 
-May import what `oci` may import: `http`, the broker and the pure packages, and no storage.
+May import what `oci` may import.
 """

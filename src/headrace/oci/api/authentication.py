@@ -1,4 +1,4 @@
-"""Authenticate requests: `oci.auth` selects whether HTTP signatures are verified, parsed or ignored."""
+"""Authenticate requests as `oci.auth` requires."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +20,7 @@ class Keys(Protocol):
     """A store of public keys."""
 
     def verify(self, key: ApiKey, signature: bytes, signed: bytes) -> bool:
-        """Return whether this key signed these bytes. Return False for an unknown key."""
+        """Return whether a known key signed these bytes."""
 
 
 class RequestAuthenticator(Protocol):
@@ -28,7 +28,7 @@ class RequestAuthenticator(Protocol):
 
     @property
     def computes(self) -> bool:
-        """Return whether authentication verifies a signature, which takes milliseconds for long keys."""
+        """Whether authentication verifies a signature, which takes milliseconds for long keys."""
 
     def authenticate(
         self,
@@ -39,23 +39,27 @@ class RequestAuthenticator(Protocol):
         signs_body: bool,
         now_ms: int,
     ) -> Principal:
-        """Return the principal. Raises OciError 401."""
+        """Return the principal. `check_body` checks the body later.
+
+        `raw_target` is not decoded, and header names have any case. PutMessages has `signs_body=False`.
+
+        Raises OciError 401. Only the log has the reason.
+        """
 
     def check_body(self, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
         """Check the body against its signed hash. Raises OciError 401."""
 
 
 class Authenticator:
-    """Authenticates the requests of one server."""
+    """Follows `oci.auth`."""
 
     def __init__(self, settings: OciSettings, keys: Keys | None = None) -> None:
-        """Follow `oci.auth`. Tests pass `keys` instead of the directory `oci.auth.keys`."""
         self._mode = settings.auth
         self._keys: Keys = KeyDirectory(Path(settings.auth_keys)) if keys is None else keys
 
     @property
     def computes(self) -> bool:
-        """Return whether a request needs a signature check with a key of any length."""
+        """See `RequestAuthenticator`."""
         return self._mode == "verify"
 
     def authenticate(
@@ -67,18 +71,7 @@ class Authenticator:
         signs_body: bool,
         now_ms: int,
     ) -> Principal:
-        """Return the principal of a request. `check_body` checks the body later.
-
-        Args:
-            method: `GET`, ...
-            raw_target: path and query as received, not decoded.
-            headers: names, in any case, and values as received.
-            signs_body: False for PutMessages, whose signature does not cover the body.
-            now_ms: wall clock time, milliseconds since 1970.
-
-        Raises:
-            OciError: 401. Only the log has the reason.
-        """
+        """See `RequestAuthenticator`."""
         if self._mode == "off":
             return ANONYMOUS
         try:
@@ -87,15 +80,7 @@ class Authenticator:
             raise _refused(error) from None
 
     def check_body(self, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
-        """Check a body against its signed hash.
-
-        Args:
-            headers: as for `authenticate`, which has checked that a required hash exists.
-            body: the whole body.
-
-        Raises:
-            OciError: 401.
-        """
+        """See `RequestAuthenticator`."""
         if self._mode == "verify":
             try:
                 signatures.check_body(signatures.headers_of(headers), body)
@@ -132,5 +117,5 @@ class Authenticator:
 
 
 def _refused(error: BadSignature) -> OciError:
-    _log.info("not authenticated", reason=str(error))
+    _log.info("authentication failed", reason=str(error))
     return OciError(401, NOT_AUTHENTICATED)

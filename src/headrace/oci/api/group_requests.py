@@ -1,4 +1,4 @@
-"""Shared parts of the group operations: names, start positions, instance cursors and errors."""
+"""Shared parts of the group operations."""
 
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -15,7 +15,7 @@ _MS = timedelta(milliseconds=1)
 
 
 class GroupStart(Enum):
-    """Where a group begins."""
+    """The start position of a group."""
 
     AT_TIME = "AT_TIME"
     LATEST = "LATEST"
@@ -23,14 +23,14 @@ class GroupStart(Enum):
 
 
 def ms_of(time: datetime) -> int:
-    """Return milliseconds since 1970 of an RFC 3339 time. A time without zone is UTC."""
+    """Return milliseconds since 1970. A time without zone is UTC."""
     if time.tzinfo is None:
         time = time.replace(tzinfo=UTC)
     return (time - _EPOCH) // _MS
 
 
 def start_of(kind: GroupStart, time: datetime | None) -> Start:
-    """Return the requested start. Raises OciError 400 for AT_TIME without a time."""
+    """Return the requested start. Raises OciError 400."""
     if kind is not GroupStart.AT_TIME:
         return Start(StartKind[kind.name])
     if time is None:
@@ -47,12 +47,12 @@ def check_name(name: str, what: str) -> str:
 
 
 def new_instance_name() -> str:
-    """Return a name for an instance that did not send one."""
+    """Return a new name."""
     return str(uuid4())
 
 
 def read_instance(service: OciService, topic: LiveTopic, token: str) -> GroupCursor:
-    """Return an instance's cursor. Raises OciError 400, also for a partition cursor."""
+    """Return an instance's cursor. Raises OciError 400."""
     cursor = service.read_cursor(topic, token)
     if not isinstance(cursor, InstanceCursor):
         raise invalid(CURSOR_INVALID)
@@ -60,12 +60,12 @@ def read_instance(service: OciService, topic: LiveTopic, token: str) -> GroupCur
 
 
 def sign_instance(service: OciService, topic: LiveTopic, cursor: GroupCursor) -> str:
-    """The token of an instance's cursor."""
+    """Return the token."""
     return service.signer.sign(of_group(topic.topic.id, service.cursor_expiry_ms(), cursor))
 
 
 _PROBLEMS: dict[InstanceProblem, tuple[int, str, str]] = {
-    # status, code, message; {message} is the group's own
+    # status, code, message
     InstanceProblem.UNRESERVED_PARTITION: (400, "InvalidParameter", UNRESERVED),
     InstanceProblem.UNKNOWN_GROUP: (404, "NotAuthorizedOrNotFound", "{message}"),
     InstanceProblem.TOO_MANY_GROUPS: (400, "LimitExceeded", "{message}"),
@@ -78,7 +78,10 @@ _PROBLEMS: dict[InstanceProblem, tuple[int, str, str]] = {
 
 
 def of_instance_error(error: InstanceError, *, by_cursor: bool) -> OciError:
-    """Return the response for a group error. `by_cursor`: the request used a cursor that has outlived the group."""
+    """Return the response for a group error.
+
+    A cursor (`by_cursor`) is invalid if it has outlived its group.
+    """
     if by_cursor and error.kind is InstanceProblem.UNKNOWN_GROUP:
         return invalid(CURSOR_INVALID)
     status, code, text = _PROBLEMS[error.kind]

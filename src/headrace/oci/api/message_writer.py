@@ -1,4 +1,4 @@
-"""Convert record batches to the JSON of a GetMessages response without handling records in Python."""
+"""Convert record batches to the JSON of a GetMessages response, without Python objects for records."""
 
 from functools import partial
 
@@ -43,13 +43,7 @@ class MessageSink:
     ) -> None:
         """Start empty.
 
-        Args:
-            stream_name: the `stream` of each message.
-            limit: maximum number of messages.
-            most_bytes: maximum bytes of keys and values. The first message may exceed it, up to 16 MiB
-                (`records.fallback.messages.MOST_MESSAGE`).
-            decompression: where large batches are decompressed.
-            tracer: traces the batches that are read; None: no tracing.
+        The first message may exceed `most_bytes` of keys and values, up to 16 MiB.
         """
         self._tracer = tracer
         self._limit = limit
@@ -74,7 +68,7 @@ class MessageSink:
         return max(1, min(self._most_bytes - messages.size, wanted))
 
     async def take(self, partition: Source, batches: list[Buffer], offset: int, not_before_ms: int | None) -> int:
-        """Take records from `offset` on; see `Sink.take`."""
+        """See `Sink.take`."""
         prefix = b'{"stream":%b,"partition":"%d","key":' % (self._name, partition.index)
         for batch in batches:
             header = peek(batch)
@@ -85,7 +79,7 @@ class MessageSink:
                 try:
                     following = await self._read(header, write)
                 except BatchError as error:
-                    # A client stored records with a valid checksum that cannot be decoded. Stopping here would block
+                    # A client stored records that cannot be decoded, with a valid checksum. An error would block
                     # every consumer.
                     _passed_over(partition, str(error))
                 if self._messages.passed_over > passed_over:
@@ -98,7 +92,6 @@ class MessageSink:
         return offset
 
     async def _read(self, header: BatchHeader, write: "partial[int]") -> int:
-        """Write a batch's messages, in a thread if it is large. Raises BatchError."""
         if header.size <= (_COMPRESSED if header.codec else A_TURN):
             await self._decompression.turn()
             decompressed, count = self._decompressed, self._messages.count
@@ -119,7 +112,6 @@ class MessageSink:
     def _write(
         self, header: BatchHeader, batch: Buffer, offset: int, not_before_ms: int | None, prefix: bytes, limit: int
     ) -> int:
-        """Write messages of a batch that decompresses to at most `limit` bytes. Return the next offset."""
         decompressed = limit
         try:
             records = payload(header, batch, limit)
@@ -143,18 +135,18 @@ class MessageSink:
 
     @property
     def count(self) -> int:
-        """Return the number of messages."""
+        """Number of messages."""
         return self._messages.count
 
     @property
     def size(self) -> int:
-        """Return the bytes of their keys and values."""
+        """Bytes of their keys and values."""
         return self._messages.size
 
     def answer(self) -> bytes:
-        """The messages as a JSON array."""
+        """Return the messages as a JSON array."""
         return self._messages.take()
 
 
 def _passed_over(partition: Source, reason: str) -> None:
-    _log.error("records passed over", topic=partition.topic, partition=partition.index, reason=reason)
+    _log.error("records skipped", topic=partition.topic, partition=partition.index, reason=reason)

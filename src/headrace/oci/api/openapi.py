@@ -30,19 +30,14 @@ _FAILURES = {
 
 
 class Error(msgspec.Struct):
-    """What went wrong."""
+    """An error."""
 
     code: str
     message: str
 
 
 def describe(operations: Iterable[Operation], version: str) -> dict[str, Any]:
-    """Return the description as a JSON value.
-
-    Args:
-        operations: the registered operations.
-        version: the server's version.
-    """
+    """Return the description as a JSON value."""
     listed = sorted(operations, key=lambda each: each.name)
     types = [Error, *(kind for each in listed for kind in (each.body, each.answer) if kind is not None)]
     schemas, components = msgspec.json.schema_components(types, ref_template=_REFERENCE)
@@ -112,7 +107,6 @@ def _struct_parameters(kind: type[Any], place: str) -> list[dict[str, Any]]:
 
 
 def _inlined(schema: Any, components: Mapping[str, Any]) -> Any:
-    """Return a parameter's schema with its references resolved."""
     if isinstance(schema, list):
         return [_inlined(each, components) for each in schema]
     if not isinstance(schema, dict):

@@ -34,10 +34,10 @@ class Placed(msgspec.Struct, frozen=True):
 
 
 class AppendRouter(Protocol):
-    """Appends batches at the partition leaders of several brokers."""
+    """Appends batches at partition leaders."""
 
     async def put(self, broker: Broker, topic: LiveTopic, index: int, batch: bytearray) -> Placed:
-        """Append a batch at the partition's leader. Raises TopicError."""
+        """Append a batch. Raises TopicError."""
 
 
 class _Share:
@@ -67,15 +67,7 @@ class Publication:
         limits: Limits | None = None,
         puts: AppendRouter | None = None,
     ) -> None:
-        """Prepare.
-
-        Args:
-            broker: the topic's broker.
-            topic: the stream's topic.
-            shares: the messages by partition. The broker takes over their batches.
-            limits: write limits; None: unlimited.
-            puts: appends batches at partition leaders; None: this server leads all partitions.
-        """
+        """Take over the batches of `shares`."""
         self._broker = broker
         self._topic = topic
         self._places, self._batches = shares
@@ -89,8 +81,7 @@ class Publication:
     async def send(self) -> None:
         """Append each share atomically.
 
-        Raises:
-            OciError: every share failed: 503, or 429 if all were throttled.
+        Raises OciError if every share failed: 429 if all were throttled.
         """
         carried = []
         for index, batch, size in self._batches:
@@ -110,7 +101,6 @@ class Publication:
             raise min(errors, key=lambda error: error.status == 429)
 
     def _throttled(self, share: _Share, size: int) -> bool:
-        """Return whether the partition's write limit rejects a share."""
         if self._limits is None:
             return False
         stream = self._topic.topic.id.bytes

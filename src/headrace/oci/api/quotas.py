@@ -1,12 +1,11 @@
 """Apply Kafka's client quotas to requests of this API, per principal.
 
 Kafka throttles a client after its response (KIP-219). Here, a request that would have to wait is rejected with 429 and
-`retry-after`, without effect and without being counted. Response bytes and processing time are counted afterwards and
-delay the next request.
+`retry-after`, and is not counted. Response bytes and processing time delay the next request.
 
-PutMessages bodies count for `producer_byte_rate`, GetMessages responses for `consumer_byte_rate`, the time of every
-request for `request_percentage`, and partitions of created or deleted streams for `controller_mutation_rate`. The
-client id is the header `opc-client-info`.
+PutMessages bodies count for `producer_byte_rate`, GetMessages responses for `consumer_byte_rate`, processing time for
+`request_percentage`, and created or deleted partitions for `controller_mutation_rate`. The client id is the header
+`opc-client-info`.
 """
 
 from time import perf_counter
@@ -27,7 +26,7 @@ _CHANGES_TEXT = "Request was throttled because partition changes limit exhausted
 
 
 def account_of(operation: Operation, call: Call, client_id: str) -> "Account | None":
-    """Return the account of a request; None if no quota applies to its client."""
+    """Return the account of a request; None: no quotas."""
     quotas = call.service.quotas
     if not quotas.limiting:
         return None
@@ -43,7 +42,7 @@ def account_of(operation: Operation, call: Call, client_id: str) -> "Account | N
 
 
 class Account:
-    """One request of a client with quotas."""
+    """A request of a client with quotas."""
 
     __slots__ = ("_clock", "_limits", "_resumed", "_spent")
 
@@ -53,16 +52,7 @@ class Account:
         self._resumed = self._spent = 0.0
 
     def admit(self, operation: Operation, call: Call, size: int) -> None:
-        """Count a request.
-
-        Args:
-            operation: the operation.
-            call: the request.
-            size: bytes of its body.
-
-        Raises:
-            OciError: 429; nothing is counted.
-        """
+        """Count a request with `size` bytes of body, or raise OciError 429."""
         limits, ticks_ms = self._limits, self._clock.ticks_ms()
         if limits.requests is not None:
             _check(limits.requests.charge(0, ticks_ms, limits.requests.window_ms), REQUESTS_TEXT)
@@ -81,7 +71,7 @@ class Account:
         self._resumed = perf_counter()
 
     def pause(self) -> None:
-        """Stop measuring processing time, during a wait or at the end."""
+        """Stop measuring."""
         self._spent += perf_counter() - self._resumed
 
     def settle(self, operation: Operation, size: int) -> None:

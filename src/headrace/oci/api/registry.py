@@ -1,7 +1,6 @@
-"""Register the API's operations: a decorator per operation, a `Call` per request.
+"""Register the API's operations.
 
-Routing, `docs/oci-operations.md` and the OpenAPI description use these registrations. Each operation must declare its
-required ACLs.
+Routing, `docs/oci-operations.md` and the OpenAPI description use these registrations.
 """
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping
@@ -57,18 +56,18 @@ class Call:
         return self.service.broker.lane.listing()
 
     def log_change(self, operation: str) -> None:
-        """Log that this call changed a resource. Every line has the request's id."""
+        """Log that this call changed a resource."""
         what = ", ".join([operation, *(str(each)[:_MOST_TOLD] for each in self.path.values())])
         self.service.broker.access.audit.changed(str(self.principal), self.host, operation, what)
 
     def may(self, rule: Rule, resource: Resource) -> bool:
-        """Return whether the client's ACLs allow an operation on a resource."""
+        """Return whether ACLs allow an operation on a resource."""
         grants = self.service.broker.access.grants(self.principal, self.host, resource.cluster)
         return grants is None or grants.allow(rule, resource.name)
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """A successful response. The registration has its status."""
+    """A successful response."""
 
     body: Any = None
     """A JSON value, or bytes of JSON; None: no body."""
@@ -120,11 +119,11 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def changes(self) -> bool:
-        """Whether it changes resources rather than reads or writes messages."""
+        """Whether it changes resources or groups."""
         return self.method != "GET" and (self.client == "StreamAdminClient" or self.name == "UpdateGroup")
 
     def needed(self, call: Call) -> Iterator[tuple[Rule, Resource]]:
-        """Return the ACLs that a call needs, each with a resource."""
+        """Yield the required ACLs and resources of a call."""
         for rule in self.needs:
             for resource in rule.resources(call):
                 yield rule, resource
@@ -153,11 +152,7 @@ def operation(
     fetches: bool = False,
     mutated: Callable[[Call], int] | None = None,
 ) -> Callable[[Handler], Handler]:
-    """Register the decorated coroutine function as handler of an operation.
-
-    `needs`: the required ACLs, built by `oci.api.required_acls`. For the rest see `Operation`. Raises ValueError for a
-    duplicate.
-    """
+    """Register the decorated coroutine function. Raises ValueError for a duplicate."""
 
     def add(handler: Handler) -> Handler:
         if name in OPERATIONS:

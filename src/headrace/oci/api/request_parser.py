@@ -1,4 +1,4 @@
-"""Parse request bodies, queries and headers into the structs of their operation. Pure."""
+"""Parse request bodies, queries and headers. Pure."""
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
@@ -17,7 +17,7 @@ _MOST_PARAMETERS = 100
 
 
 def query_of(kind: type[Any], text: bytes) -> Any:
-    """Return the query string as a struct, without unknown parameters. Raises OciError 400."""
+    """Return the query string as a struct. Raises OciError 400."""
     return _struct(kind, _parameters(text) if text else {}, "query parameter")
 
 
@@ -26,13 +26,13 @@ def _parameters(text: bytes) -> dict[str, str]:
         pairs = parse_qsl(
             text.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MOST_PARAMETERS
         )
-    except ValueError:  # also bytes that are no UTF-8
+    except ValueError:  # also for invalid UTF-8
         raise invalid("The query cannot be read") from None
     return dict(pairs)
 
 
 def headers_of(kind: type[Any], headers: Mapping[str, str]) -> Any:
-    """The request's headers (names in lower case) as a struct. Raises OciError 400."""
+    """Return headers as a struct. Raises OciError 400."""
     return _struct(kind, headers, "header")
 
 
@@ -44,13 +44,13 @@ def _struct(kind: type[Any], values: Mapping[str, str], what: str) -> Any:
 
 
 class BodyReader:
-    """Decodes the bodies of one operation."""
+    """Decodes bodies."""
 
     def __init__(self, kind: Any) -> None:
         self._decode = msgspec.json.Decoder(kind).decode
 
     def read(self, body: bytes) -> Any:
-        """Return the decoded body. Raises OciError 400."""
+        """Decode a body. Raises OciError 400."""
         try:
             return self._decode(body)
         except msgspec.ValidationError as error:
@@ -60,7 +60,6 @@ class BodyReader:
 
 
 def _refused(error: msgspec.ValidationError, what: str) -> OciError:
-    """Return an error message that names the JSON path as the client wrote it."""
     text = str(error)
     at = _AT.search(text)
     place = at[1].lstrip(".") if at else ""
@@ -76,7 +75,7 @@ def _refused(error: msgspec.ValidationError, what: str) -> OciError:
 
 
 def header_map(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Return headers by lower-case name, with the last value of repeated ones."""
+    """Return headers by lower-case name. The last value counts."""
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
 
 
@@ -88,19 +87,19 @@ class Gone(Exception):
 
 
 def announced_size(headers: Mapping[str, str], most: int) -> int:
-    """Return the body's announced or maximum size in bytes. Raises OciError 400 if it is too large."""
+    """Return the body's announced or maximum size in bytes. Raises OciError 400."""
     length = headers.get("content-length", "")
     if not (length.isascii() and length.isdecimal()):
         return most if "transfer-encoding" in headers else 0
     size = int(length[:20])
     if size > most:
-        # The listener reads a body that is sent anyway, so that the client receives the response.
+        # The listener reads the body anyway, so that the client receives the response.
         raise OciError(400, REQUEST_TOO_LARGE)
     return size
 
 
 async def read_body(receive: Receive, most: int) -> bytes:
-    """The whole body. Raises OciError 400 when it is larger than `most`; Gone."""
+    """Return the whole body. Raises OciError 400 if it is larger than `most`; Gone."""
     chunks = []
     size = 0
     more = True

@@ -1,7 +1,7 @@
-"""Declare the ACLs that OCI operations need. A stream is a topic, a pool is a cluster.
+"""Declare the ACLs of OCI operations: those of their Kafka counterparts.
 
-An operation needs the same ACLs as its Kafka counterpart. For an unknown path or an invalid cursor, look-ups raise the
-operation's own error.
+A stream is a topic, a pool is a cluster. For an unknown path or an invalid cursor, look-ups raise the operation's own
+error.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,7 +18,7 @@ Place = Callable[[Call], tuple[str, PoolRecord | None] | None]
 
 
 def live_stream(operation: Operation) -> Rule:
-    """An operation on the messages of the stream in the path."""
+    """Return the rule for messages of the stream."""
 
     def topic(call: Call) -> Iterable[Resource]:
         broker, live = call.service.stream(call.path["streamId"])
@@ -28,7 +28,7 @@ def live_stream(operation: Operation) -> Rule:
 
 
 def stream(operation: Operation) -> Rule:
-    """An operation on the stream in the path as a resource, which may be deleted."""
+    """Return the rule for the stream, which may be deleted."""
 
     def topic(call: Call) -> Iterable[Resource]:
         record = call.service.catalog.streams.get(call.path["streamId"])
@@ -38,12 +38,9 @@ def stream(operation: Operation) -> Rule:
 
 
 def moved_stream(operation: Operation, moves: Callable[[Call], bool], when: str = "") -> Rule:
-    """An operation on the stream in the path, if a call moves it to another pool.
+    """Return the rule for a call that moves the stream to another pool.
 
-    Args:
-        operation: the operation.
-        moves: whether a call moves it.
-        when: the condition, for the documentation.
+    `when`: the condition, for the documentation.
     """
     found = stream(operation)
     return Rule(
@@ -55,15 +52,14 @@ def moved_stream(operation: Operation, moves: Callable[[Call], bool], when: str 
 
 
 def streams_shown() -> Rule:
-    """Describing the streams of a list."""
+    """Return the rule for each stream of a list."""
     return Rule(operation=Operation.DESCRIBE, type=ResourceType.TOPIC, resources=lambda call: (), shown=True)
 
 
 def new_topic(place: Place) -> tuple[Rule, Rule]:
-    """Create a topic, and its pool if necessary.
+    """Return the rules for creating a topic, and its pool if necessary.
 
-    Args:
-        place: its name and its existing pool; None: no topic is created.
+    `place` returns its name and its existing pool, or None for no topic.
     """
 
     def topic(call: Call) -> Iterable[Resource]:
@@ -85,7 +81,7 @@ def new_topic(place: Place) -> tuple[Rule, Rule]:
 
 
 def group(operation: Operation, name: Callable[[Call], str]) -> Rule:
-    """An operation on a group of the stream in the path."""
+    """Return the rule for a group of the stream."""
 
     def resources(call: Call) -> Iterable[Resource]:
         broker, _ = call.service.stream(call.path["streamId"])
@@ -95,7 +91,7 @@ def group(operation: Operation, name: Callable[[Call], str]) -> Rule:
 
 
 def group_of_cursor() -> Rule:
-    """Read as an instance of the cursor's group. A partition cursor has no group."""
+    """Return the rule for the cursor's group. A partition cursor has no group."""
 
     def resources(call: Call) -> Iterable[Resource]:
         broker, topic = call.service.stream(call.path["streamId"])
@@ -107,7 +103,7 @@ def group_of_cursor() -> Rule:
 
 
 def pool(operation: Operation) -> Rule:
-    """An operation on the pool in the path as a cluster."""
+    """Return the rule for the pool."""
 
     def cluster(call: Call) -> Iterable[Resource]:
         yield Resource(
@@ -118,17 +114,14 @@ def pool(operation: Operation) -> Rule:
 
 
 def pools_shown() -> Rule:
-    """Describing the pools of a list."""
+    """Return the rule for each pool of a list."""
     return Rule(operation=Operation.DESCRIBE, type=ResourceType.CLUSTER, resources=lambda call: (), shown=True)
 
 
 def server(operation: Operation, when: Callable[[Call], bool] = lambda call: True, which: str = "") -> Rule:
-    """An operation on the server, represented by the default virtual cluster.
+    """Return the rule for the server, represented by the default virtual cluster.
 
-    Args:
-        operation: the operation.
-        when: whether a call needs it.
-        which: the condition, for the documentation.
+    `when`: the condition; `which`: the same for the documentation.
     """
     return Rule(
         operation=operation,
@@ -144,7 +137,7 @@ NOT_AUTHORIZED = "Authorization failed or requested resource not found."
 
 
 def admit(operation: ApiOperation, call: Call) -> None:
-    """Raise OciError 404 if a resource does not exist or the principal is not authorized for it."""
+    """Raise OciError 404 for a missing or unauthorized resource."""
     if not call.authorizes:
         return
     try:
@@ -164,6 +157,5 @@ def _may(operation: ApiOperation, call: Call, rule: Rule, resource: Resource) ->
         return True
     reason = f"{rule.operation.value} {rule.type.value}"
     what = f"{call.principal} may not {reason} {resource.name}"
-    # Log lines have the request's id.
     call.service.broker.access.audit.refused(str(call.principal), call.host, reason, what, operation=operation.name)
     return False

@@ -1,4 +1,4 @@
-"""Shared parts of the admin operations: list parameters, headers and representations."""
+"""Shared parts of the admin operations."""
 
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, TypeVar
@@ -18,7 +18,6 @@ NOWHERE = "ocid1.tenancy.oc1..headrace"
 
 
 def _any_case(words: Iterable[str]) -> str:
-    """Return a pattern for words in any case that JSON Schema supports."""
     letters = ("".join(f"[{c}{c.lower()}]" if c.isalpha() else c for c in word) for word in words)
     return f"^({'|'.join(letters)})$"
 
@@ -35,7 +34,7 @@ DefinedTags = dict[str, dict[str, Any]]
 
 
 class ListQuery(msgspec.Struct, rename="camel"):
-    """Which resources, in what order, and how many at once."""
+    """Filter, order and page of a list."""
 
     id: str | None = None
     name: str | None = None
@@ -47,19 +46,19 @@ class ListQuery(msgspec.Struct, rename="camel"):
 
 
 class IfMatch(msgspec.Struct, rename="kebab"):
-    """The etag that the resource has to have."""
+    """The required etag."""
 
     if_match: Annotated[str, msgspec.Meta(max_length=255)] | None = None
 
 
 class RetryTokenHeader(msgspec.Struct, rename="kebab"):
-    """A token under which a creation that is asked for again happens once."""
+    """A token for one creation."""
 
     opc_retry_token: Annotated[str, msgspec.Meta(min_length=1, max_length=255)] | None = None
 
 
 class ChangeCompartmentDetails(msgspec.Struct, rename="camel"):
-    """Where to."""
+    """The new compartment."""
 
     compartment_id: Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
 
@@ -69,7 +68,7 @@ CHANGE_HEADERS = ("etag", "opc-work-request-id")
 
 
 def shown_compartment(call: Call, compartment: str, asked: str | None = None) -> str:
-    """Return a resource's compartment. Shared resources report the requested one or the client's root."""
+    """Return a resource's compartment. Shared resources have the requested one or the client's root."""
     return compartment or asked or call.principal.tenancy or NOWHERE
 
 
@@ -101,12 +100,12 @@ def wanted(call: Call, records: Iterable[R], query: ListQuery, ocid: Callable[[R
 
 
 def order_of(text: str | None, default: Order) -> Order:
-    """Return the requested order or the default one."""
+    """Return the requested or default order."""
     return {"ASC": "ASC", "DESC": "DESC"}[text.upper()] if text is not None else default  # type: ignore[return-value]
 
 
 def changed(call: Call, request: WorkRequestRecord | str, record: Record | None = None, body: Any = None) -> Answer:
-    """Return the response to a change: its etag and its work request (unless `oci.work.requests=false`)."""
+    """Return the response to a change (`oci.work.requests`)."""
     headers = {}
     if record is not None:
         headers["etag"] = record.etag
@@ -118,12 +117,12 @@ def changed(call: Call, request: WorkRequestRecord | str, record: Record | None 
 
 
 def messages_endpoint(call: Call) -> str:
-    """Return the endpoint for messages: configured, or the one that this client used."""
+    """Return the configured endpoint for messages, or that of this request."""
     return call.service.settings.messages_endpoint or call.endpoint
 
 
 def host_of(url: str) -> str:
-    """Return the host of an endpoint, without port. IPv6 has no brackets."""
+    """Return the host of an endpoint."""
     return urlsplit(url).hostname or ""
 
 

@@ -1,7 +1,7 @@
 """Find the operation and path parameters of a request. Pure.
 
-Repeated slashes count as one, because endpoints may end with a slash. The rest of a path, used for group names, is kept
-as sent. Parameters are decoded after routing, so `%2F` is part of a name.
+Repeated slashes count as one, because endpoints may end with a slash. A group name, the rest of a path, keeps them.
+Parameters are decoded after routing, so `%2F` is part of a name.
 """
 
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ _REST = ":rest}"
 
 
 class Match(msgspec.Struct, frozen=True):
-    """An operation and its path's parameters, decoded."""
+    """An operation and its decoded path parameters."""
 
     operation: Operation
     path: dict[str, str]
@@ -52,7 +52,7 @@ class _Node:
 
 
 class Router:
-    """Every path of the API."""
+    """All paths of the API."""
 
     def __init__(self, operations: Iterable[Operation]) -> None:
         self._root = _Node()
@@ -60,15 +60,10 @@ class Router:
             self._root.add(operation)
 
     def match(self, method: str, path: str) -> Match:
-        """Find the operation.
-
-        Args:
-            method: such as `GET`.
-            path: the path as sent, not decoded, with the base.
+        """Find the operation of an undecoded path.
 
         Raises:
-            OciError: 404 for an unknown path, 405 for a method that it does not support, 400 for a parameter that is
-                not UTF-8.
+            OciError: 404 for an unknown path, 405 for an unsupported method, 400 for a parameter that is not UTF-8.
         """
         node, values = self._find(path)
         if not node.operations:
@@ -123,7 +118,7 @@ def _decode(name: str, text: str) -> str:
 
 
 def not_found() -> OciError:
-    """Return 404 for a path, with the service's message."""
+    """Return 404 with the service's message."""
     return OciError(404, "Not Found", "NotFound")
 
 

@@ -1,4 +1,4 @@
-"""The state that operations share, and its start and stop."""
+"""The state that operations share."""
 
 import secrets
 from collections.abc import Callable
@@ -23,7 +23,7 @@ _CURSORS = "cursors"
 
 
 class OciService:
-    """What the operations of one server share."""
+    """The state of one server."""
 
     signer: Signer
     """Signs cursors. Set by `start`."""
@@ -48,9 +48,9 @@ class OciService:
         """Memory for request bodies until their response."""
 
     async def start(self) -> None:
-        """Load stored resources and the secret for cursors, which therefore survive a restart."""
+        """Load stored resources and the secret, so that cursors survive a restart."""
         storage = self.broker.storage
-        # The first of several servers that start together chooses the secret.
+        # The first of several servers chooses the secret.
         self.signer = Signer(await storage.documents.keep(_SECRETS, _CURSORS, secrets.token_bytes(SECRET_SIZE)))
         await self.catalog.start()
 
@@ -60,20 +60,19 @@ class OciService:
         self._begin()
 
     def _begin(self) -> None:
-        """Reset limits and faults to the settings."""
         self.limits = Limits() if self.settings.limits == "strict" else None
         self.faults = Faults(self.settings.faults, header=self.settings.faults_header)
 
     async def stop(self) -> None:
-        """Stop work in the background."""
+        """Stop background work."""
         await self.catalog.stop()
 
     def cursor_expiry_ms(self) -> int:
-        """Return the expiry time of a cursor created now."""
+        """Return the expiry time of a new cursor."""
         return self.clock.now_ms() + self.settings.cursor_expiry_ms
 
     def read_cursor(self, topic: LiveTopic, token: str) -> Cursor:
-        """Return an unexpired cursor of this stream. Raises OciError 400 with the service's message."""
+        """Return an unexpired cursor of this stream. Raises OciError 400."""
         try:
             cursor = self.signer.read(token)
         except InvalidCursor:
@@ -85,9 +84,9 @@ class OciService:
         return cursor
 
     def stream(self, stream_id: str) -> tuple[Broker, LiveTopic]:
-        """Return a stream's topic and broker (virtual cluster). Raises OciError 404."""
+        """Return a stream's broker and topic. Raises OciError 404."""
         return self.catalog.streams.find(stream_id)
 
     def stream_id(self, topic: LiveTopic) -> str:
-        """The OCID of a topic as a stream."""
+        """Return the OCID of a topic."""
         return ocids.stream(self.settings.region, topic.topic.id)

@@ -1,7 +1,7 @@
 """Bound the time that a client waits for an operation.
 
-A stopped Redis neither responds nor closes connections, and changes run one at a time. The operation continues. Its
-client gets 503, which the SDKs retry.
+A stopped Redis neither responds nor closes connections, and changes run one at a time. The client gets 503, which the
+SDKs retry, and the operation continues.
 """
 
 import asyncio
@@ -20,19 +20,14 @@ MOST_BYTES = 64 << 20
 
 
 class Unanswered:
-    """Operations of one server that continue after a 503."""
+    """Operations that continue after a 503."""
 
     def __init__(self) -> None:
         self._left: dict[asyncio.Task[Any], int] = {}
         self._bytes = 0
 
     async def wait(self, operation: Coroutine[Any, Any, T], size: int) -> T:
-        """Return an operation's response, or raise OciError 503 after `MOST_S`.
-
-        Args:
-            operation: continues after a timeout.
-            size: bytes of its body.
-        """
+        """Return an operation's response, or raise OciError 503 after `MOST_S`."""
         if len(self._left) >= MOST_LEFT or self._bytes > MOST_BYTES:
             operation.close()
             raise _no_answer("nothing was done")
@@ -51,7 +46,6 @@ class Unanswered:
 
     def _over(self, task: "asyncio.Task[Any]") -> None:
         self._bytes -= self._left.pop(task)
-        # No client waits for this error.
         if not task.cancelled():
             task.exception()
 

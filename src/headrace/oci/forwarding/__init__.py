@@ -1,4 +1,4 @@
 """Forward requests of the OCI API to other brokers, and receive theirs.
 
-May import what `oci` may import: `http.peers`, the broker and the pure packages, and no storage.
+May import what `oci` may import.
 """

@@ -1,4 +1,4 @@
-"""Append batches of PutMessages at the brokers that lead their partitions.
+"""Append batches of PutMessages at the leaders of their partitions.
 
 Each batch has an idempotent producer, so it can be sent again after a lost response, to the same leader or to the next
 one. The outcome is unknown only if this server ends before it responds.
@@ -48,7 +48,7 @@ _ERRORS = {name: kind for name, kind in vars(errors).items() if isinstance(kind,
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """An error of `topics.errors`, encoded for another broker."""
+    """An error for another broker."""
 
     error: str
     message: str
@@ -70,18 +70,11 @@ _Place = tuple[bytes, int]
 
 
 class AppendRouter:
-    """Appends batches at the leaders of their partitions."""
+    """Appends batches at leaders."""
 
     def __init__(
         self, peers: Peers, clusters: VirtualClusters, catching_up: Callable[[], Callable[[], Awaitable[bool]]]
     ) -> None:
-        """Start.
-
-        Args:
-            peers: the other brokers.
-            clusters: the virtual clusters.
-            catching_up: applies changes of other brokers.
-        """
         self._peers = peers
         self._clusters = clusters
         self._catching_up = catching_up
@@ -89,7 +82,7 @@ class AppendRouter:
         self._kept = 0
 
     async def put(self, broker: Broker, topic: LiveTopic, index: int, batch: bytearray) -> Placed:
-        """Append a batch at the partition's leader. Raises TopicError."""
+        """Append a batch. Raises TopicError."""
         partition = topic.partition(index)
         topic_id = topic.topic.id
         place = (topic_id.bytes, index)
@@ -114,10 +107,9 @@ class AppendRouter:
         return placed
 
     async def _holding(self, broker: Broker, topic_id: UUID) -> tuple[Broker, LiveTopic]:
-        """Return a topic's current cluster. Raises UnknownTopic: it was deleted."""
         with contextlib.suppress(UnknownTopic):
             return self._clusters.holding(topic_id, broker.cluster)
-        # It may have received only half of another broker's move.
+        # It may have applied half of another broker's move, or the topic was deleted.
         await self._catching_up()()
         return self._clusters.holding(topic_id, broker.cluster)
 
@@ -130,7 +122,7 @@ class AppendRouter:
 
     def _keep(self, place: _Place, producer: _Producer) -> None:
         if self._kept >= _MOST_PRODUCERS:
-            # Their topics may be deleted. New producer ids are cheap.
+            # Their topics may be deleted.
             self._idle.clear()
             self._kept = 0
         self._idle.setdefault(place, []).append(producer)
@@ -163,7 +155,7 @@ class AppendRouter:
 
 
 async def append(broker: Broker, topic: LiveTopic, index: int, batch: bytearray) -> Placed:
-    """Append a batch to a partition that this server leads. Raises TopicError."""
+    """Append a batch to a partition of this server. Raises TopicError."""
     done: asyncio.Future[Appended | Exception] = asyncio.get_running_loop().create_future()
 
     def settle(result: Appended | Exception) -> None:
@@ -180,7 +172,7 @@ async def append(broker: Broker, topic: LiveTopic, index: int, batch: bytearray)
 
 
 def _again(error: TopicError) -> Exception:
-    """Return the error to raise: NotHere if a retry of the same batch may succeed."""
-    # A moved topic's log is closed and opens in another cluster. A retry finds it.
+    """Return NotHere if a retry of the same batch may succeed."""
+    # UnknownTopic: a moved topic's log opens in another cluster.
     hopeful = NotLeader | StorageUnavailable | Fenced | NotEnoughReplicas | NotEnoughReplicasAfterAppend | UnknownTopic
     return NotHere(str(error)) if isinstance(error, hopeful) else error

@@ -1,7 +1,7 @@
-"""Forward group requests to the broker that coordinates the group.
+"""Forward group requests to their coordinators.
 
-Requests are forwarded unchanged, with an HMAC signature that names their principal. If the coordinator changes, the
-request goes to the next one. This is safe because a cursor holds all state of a read or commit.
+They are forwarded unchanged, with an HMAC signature and their principal. If the coordinator changes, a request goes to
+the next one. This is safe because a cursor holds all state of a read or commit.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ def group_of(operation: Operation, call: Call) -> Resource | None:
 
 
 class GroupForwarder:
-    """Forwards group requests to their coordinators."""
+    """Forwards group requests."""
 
     def __init__(self, peers: Peers, clusters: VirtualClusters) -> None:
         self._peers = peers
@@ -56,15 +56,7 @@ class GroupForwarder:
     ) -> Done:
         """Respond to a client's request.
 
-        Args:
-            group: its group.
-            method: its method.
-            target: its path and query as received.
-            call: the parsed request.
-            request_id: `opc-request-id`, if sent.
-            body: its body as received.
-            here: runs it if this server is the coordinator.
-            repeats: whether it may run twice.
+        `here` runs it if this server is the coordinator. `repeats`: whether it may run twice.
 
         Raises:
             OciError: also 503 if no coordinator is found for the duration of a takeover.
@@ -86,7 +78,7 @@ class GroupForwarder:
             raise OciError(503, f"The coordinator of the group cannot be asked: {error}") from None
 
     async def carried(self, group: Resource, here: Callable[[], Awaitable[Done]]) -> Done:
-        """Respond to a forwarded request. Raises OciError 421 if this server is not its coordinator."""
+        """Respond to a forwarded request. Raises OciError 421 from another broker than the coordinator."""
         try:
             return await self._here(group, here)
         except NotHere as error:
@@ -113,10 +105,7 @@ class GroupForwarder:
             raise
 
     def _in_doubt(self, group: Resource) -> bool:
-        """Whether another broker may coordinate a group now.
-
-        Requests of its instances are then rejected with a grace period.
-        """
+        """Return whether another broker may be the coordinator."""
         try:
             return self._clusters.get(group.cluster).groups.in_doubt()
         except UnknownCluster:
@@ -124,7 +113,7 @@ class GroupForwarder:
 
 
 def _taken(member: Member, answer: PeerAnswer) -> Done:
-    """Convert another broker's response. Raises NotHere, or the OciError of that broker."""
+    """Convert another broker's response. Raises NotHere or its OciError."""
     if answer.status == MISDIRECTED or ANSWERED not in answer.headers:
         raise NotHere(_why_not(member, answer))
     headers = {name: value for name, value in answer.headers.items() if name not in _OWN_HEADERS}
@@ -135,7 +124,6 @@ def _taken(member: Member, answer: PeerAnswer) -> Done:
 
 
 def _why_not(member: Member, answer: PeerAnswer) -> str:
-    """Return why another broker does not serve a request, or None."""
     if answer.status == MISDIRECTED:
         with contextlib.suppress(msgspec.DecodeError):
             return msgspec.json.decode(answer.body, type=_Refused).message

@@ -1,4 +1,4 @@
-"""Accept requests from other brokers: for groups of this server and for partitions that it leads."""
+"""Accept requests from other brokers."""
 
 import asyncio
 from collections.abc import Sequence
@@ -38,16 +38,15 @@ def seal_of(headers: Sequence[tuple[bytes, bytes]]) -> str | None:
 
 
 class SealAuthenticator:
-    """Verifies signatures of brokers, and passes other requests to another authenticator."""
+    """Verifies brokers' HMAC signatures, and passes other requests on."""
 
     def __init__(self, seals: PeerSigner, clients: RequestAuthenticator) -> None:
-        """`clients`: authenticates clients."""
         self._seals = seals
         self._clients = clients
 
     @property
     def computes(self) -> bool:
-        """Return whether authentication is expensive."""
+        """See `RequestAuthenticator`."""
         return self._clients.computes
 
     def authenticate(
@@ -59,18 +58,18 @@ class SealAuthenticator:
         signs_body: bool,
         now_ms: int,
     ) -> Principal:
-        """Return the principal that another broker forwards, or the client. Raises OciError 401."""
+        """Return the forwarded principal, or the client. Raises OciError 401."""
         seal = seal_of(headers)
         if seal is None:
             return self._clients.authenticate(method, raw_target, headers, signs_body=signs_body, now_ms=now_ms)
         try:
             return self._seals.read(seal, method, raw_target, now_ms).principal
         except InvalidPeerSignature as error:
-            _log.warning("a request with a wrong seal was refused", reason=str(error))
+            _log.warning("a request with an invalid HMAC signature was rejected", reason=str(error))
             raise OciError(401, _REFUSED) from None
 
     def check_body(self, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
-        """Check the body against its signature. Raises OciError 401."""
+        """See `RequestAuthenticator`."""
         seal = seal_of(headers)
         if seal is None:
             self._clients.check_body(headers, body)
@@ -79,13 +78,12 @@ class SealAuthenticator:
 
 
 class AppendApp:
-    """Appends batches for other brokers, as an ASGI application for `append_router.PATH`."""
+    """Appends batches for other brokers."""
 
     def __init__(self, clusters: VirtualClusters, seals: PeerSigner) -> None:
-        """`seals`: the HMAC signatures of this keyspace."""
         self._clusters = clusters
         self._authenticator = SealAuthenticator(seals, _NoResource())
-        # A separate memory budget, because two brokers may wait for each other's appends.
+        # Separate, because two brokers may wait for each other's appends.
         self._bodies = ReadBudget()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -101,7 +99,6 @@ class AppendApp:
         except TopicError as error:
             status, told = 409, Refusal(type(error).__name__, str(error))
         if isinstance(told, Refusal):
-            # It may quote long input.
             told = Refusal(told.error, told.message[:_MOST_TOLD])
         content = msgspec.json.encode(told)
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content))]
@@ -122,7 +119,6 @@ class AppendApp:
         try:
             body = await read_body(receive, size)
             check = partial(self._authenticator.check_body, scope["headers"], body)
-            # Hashing a large body is slow.
             await asyncio.to_thread(check) if len(body) > _LARGE else check()
             broker, topic, index = self._place(query)
             return 200, await append(broker, topic, index, bytearray(body))
@@ -130,14 +126,14 @@ class AppendApp:
             self._bodies.release(granted)
 
     def _place(self, query: bytes) -> tuple[Broker, LiveTopic, int]:
-        """Raises NotLeader for a topic unknown to this server, OciError 400 for an invalid name."""
+        """Raises NotLeader, OciError 400."""
         place = dict(parse_qsl(query.decode("latin-1")))
         try:
             cluster, topic_id, index = place["cluster"], UUID(hex=place["id"]), int(place["partition"])
         except (KeyError, ValueError):
             raise OciError(400, "A batch comes with a cluster, a topic's id and a partition") from None
         try:
-            # This broker may apply a move to another cluster earlier or later.
+            # This broker may apply a move earlier or later.
             return *self._clusters.holding(topic_id, cluster), index
         except UnknownTopic as error:
             raise NotLeader(str(error)) from None

@@ -1,4 +1,4 @@
-"""One file per operation, or per few that share a resource; each registers itself."""
+"""One file per operation, or per resource. Each registers itself."""
 
 import importlib
 import pkgutil

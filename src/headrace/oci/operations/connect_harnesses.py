@@ -1,4 +1,4 @@
-"""CreateConnectHarness, GetConnectHarness, ListConnectHarnesses and the three that change one."""
+"""Connect harnesses."""
 
 import msgspec
 from msgspec.structs import asdict
@@ -46,7 +46,7 @@ class ConnectHarness(ConnectHarnessSummary, rename="camel"):
 
 
 class CreateConnectHarnessDetails(msgspec.Struct, rename="camel"):
-    """The connect harness to make."""
+    """The new connect harness."""
 
     name: Name
     compartment_id: Ocid
@@ -55,14 +55,14 @@ class CreateConnectHarnessDetails(msgspec.Struct, rename="camel"):
 
 
 class UpdateConnectHarnessDetails(msgspec.Struct, rename="camel"):
-    """What to change; the rest stays."""
+    """The fields to change."""
 
     freeform_tags: FreeformTags | None = None
     defined_tags: DefinedTags | None = None
 
 
 class ListConnectHarnessesQuery(ListQuery, rename="camel", kw_only=True):
-    """Which connect harnesses."""
+    """The filter of a list."""
 
     compartment_id: Ocid
 
@@ -78,7 +78,7 @@ class ListConnectHarnessesQuery(ListQuery, rename="camel", kw_only=True):
     answer_headers=CHANGE_HEADERS,
 )
 async def create_connect_harness(call: Call) -> Answer:
-    """Make a connect harness: an OCID for the names of Kafka Connect's own topics."""
+    """Create a connect harness: an OCID for the names of Kafka Connect's internal topics."""
     details: CreateConnectHarnessDetails = call.body
     token = TokenUse.of(call.headers.opc_retry_token, "CreateConnectHarness", call.principal.name, details)
     record, request = await call.service.catalog.create_harness(
@@ -96,7 +96,7 @@ async def create_connect_harness(call: Call) -> Answer:
     answer_headers=("etag",),
 )
 async def get_connect_harness(call: Call) -> Answer:
-    """Tell about a connect harness. One that was deleted is told as DELETED for 90 days."""
+    """Return a connect harness. A deleted one is returned as DELETED for 90 days."""
     record = call.service.catalog.harnesses.get(call.path["connectHarnessId"])
     return Answer(_harness(call, record), {"etag": record.etag})
 
@@ -111,7 +111,7 @@ async def get_connect_harness(call: Call) -> Answer:
     answer_headers=LIST_HEADERS,
 )
 async def list_connect_harnesses(call: Call) -> Answer:
-    """List the connect harnesses of a compartment, deleted ones included."""
+    """List the connect harnesses of a compartment, including deleted ones."""
     query: ListConnectHarnessesQuery = call.query
     async with call.listing() as pace:
         records = [
@@ -134,7 +134,7 @@ async def list_connect_harnesses(call: Call) -> Answer:
     answer_headers=CHANGE_HEADERS,
 )
 async def update_connect_harness(call: Call) -> Answer:
-    """Change a connect harness' tags."""
+    """Change a connect harness's tags."""
     details: UpdateConnectHarnessDetails = call.body
     fields = given(freeform_tags=details.freeform_tags, defined_tags=details.defined_tags)
     record, request = await call.service.catalog.update_harness(

@@ -1,8 +1,4 @@
-"""CreateCursor and CreateGroupCursor, and what an instance of a group says between two reads.
-
-A cursor is a place in one partition from which a single reader goes on. An instance has a cursor of its group, which
-the first instance creates, and sends ConsumerCommit and ConsumerHeartbeat.
-"""
+"""Cursors of partitions and of group instances."""
 
 from datetime import datetime
 from enum import Enum
@@ -33,7 +29,7 @@ from headrace.security.access.required_acls import Operation
 
 
 class CursorType(Enum):
-    """Where a reader begins."""
+    """The start position of a cursor."""
 
     AFTER_OFFSET = "AFTER_OFFSET"
     AT_OFFSET = "AT_OFFSET"
@@ -43,7 +39,7 @@ class CursorType(Enum):
 
 
 class CreateCursorDetails(msgspec.Struct, rename="camel"):
-    """The place."""
+    """The position."""
 
     partition: str
     type: CursorType
@@ -67,15 +63,15 @@ class Cursor(msgspec.Struct):
     answer=Cursor,
 )
 async def create_cursor(call: Call) -> Answer:
-    """Make a cursor for one partition, good for five minutes (`oci.cursor.expiry.ms`).
+    """Create a cursor for one partition. It is valid for five minutes (`oci.cursor.expiry.ms`).
 
-    AT_OFFSET and AFTER_OFFSET take an offset between the oldest and the latest message there is. AT_TIME may lie in
-    the future: messages from then on are read.
+    AT_OFFSET and AFTER_OFFSET require the offset of an existing message. AT_TIME may be in the future: the cursor then
+    reads messages from that time on.
     """
     details: CreateCursorDetails = call.body
     broker, topic = call.service.stream(call.path["streamId"])
     partition = await broker.source(_partition(topic, details.partition), details.offset or 0)
-    # Read the epoch before looking up the offset: the log may recover in between.
+    # Before the offset, because the log may recover in between.
     epoch = partition.leader_epoch
     offset, not_before_ms = await _place(broker, partition, details)
     cursor = PartitionCursor(
@@ -93,7 +89,7 @@ def _partition(topic: LiveTopic, text: str) -> Partition:
 
 
 async def _place(broker: Broker, partition: Source, details: CreateCursorDetails) -> tuple[int, int | None]:
-    """The next offset to read, and the time to wait for when AT_TIME found nothing."""
+    """Return the next offset, and the time to wait for if AT_TIME found nothing."""
     kind = details.type
     if kind is CursorType.TRIM_HORIZON:
         return partition.log_start, None
@@ -106,7 +102,7 @@ async def _place(broker: Broker, partition: Source, details: CreateCursorDetails
         time_ms = ms_of(details.time)
         before = partition.visible_end(ISOLATION)
         found = await broker.find_offset(partition, max(time_ms, 0), isolation=ISOLATION)
-        # A record that Redis has not acknowledged is not readable.
+        # Records that Redis has not acknowledged are not readable.
         seen = 0 <= found.offset < partition.visible_end(ISOLATION)
         return (found.offset, None) if seen else (before, time_ms)
     if details.offset is None:
@@ -129,7 +125,7 @@ _INT32 = 2**31 - 1
 
 
 class CreateGroupCursorDetails(msgspec.Struct, rename="camel"):
-    """The group, the instance, and where a new group begins."""
+    """The group, the instance, and the start position of a new group."""
 
     type: GroupStart
     group_name: str
@@ -147,14 +143,14 @@ class CreateGroupCursorDetails(msgspec.Struct, rename="camel"):
     needs=(live_stream(Operation.READ), group(Operation.READ, lambda call: call.body.group_name)),
     body=CreateGroupCursorDetails,
     answer=Cursor,
-    repeats=False,  # each time an instance without a name is another one
+    repeats=False,  # a repetition would create another unnamed instance
 )
 async def create_group_cursor(call: Call) -> Answer:
-    """Make a cursor for an instance of a group. The first cursor makes the group and fixes where it begins.
+    """Create a cursor for an instance of a group. The first cursor creates the group at the start position.
 
-    On a group that exists `type` and `time` are not used: its committed positions rule. An instance without
-    `instanceName` gets one. `timeoutInMs` is 30 000 unless given; the service documents 5 000 as the least, less is
-    taken too. `commitOnGet` is true unless given.
+    An existing group ignores `type` and `time` and continues at its committed offsets. Without `instanceName` the
+    server chooses a name. `timeoutInMs` is 30,000 by default. The service documents a minimum of 5,000, but smaller
+    values are accepted here. `commitOnGet` is true by default.
     """
     details: CreateGroupCursorDetails = call.body
     broker, topic = call.service.stream(call.path["streamId"])
@@ -188,9 +184,10 @@ class CursorQuery(msgspec.Struct, rename="camel"):
     answer=Cursor,
 )
 async def consumer_commit(call: Call) -> Answer:
-    """Commit what was delivered up to this cursor, and keep the instance's partitions for it.
+    """Commit the messages delivered up to this cursor, and renew the instance's reservations.
 
-    Returns 400 "Trying to commit unreserved partition ..." if the instance has lost one of them, and commits nothing.
+    If the instance has lost one of these partitions, the response is 400 "Trying to commit unreserved partition ...",
+    and nothing is committed.
     """
     broker, topic = call.service.stream(call.path["streamId"])
     cursor = read_instance(call.service, topic, call.query.cursor)
@@ -211,7 +208,7 @@ async def consumer_commit(call: Call) -> Answer:
     answer=Cursor,
 )
 async def consumer_heartbeat(call: Call) -> Answer:
-    """Keep the instance in its group and its partitions for it. Nothing is committed, no other cursor is spoilt."""
+    """Renew the instance's membership and reservations. Nothing is committed, and other cursors stay valid."""
     broker, topic = call.service.stream(call.path["streamId"])
     cursor = read_instance(call.service, topic, call.query.cursor)
     try:

@@ -1,4 +1,4 @@
-"""GetMessages: read on from a cursor, a single reader's or that of a group's instance."""
+"""GetMessages."""
 
 from typing import Annotated
 
@@ -23,14 +23,14 @@ _AROUND_MESSAGE = 140
 
 
 class GetMessagesQuery(msgspec.Struct, rename="camel"):
-    """From where, and how many."""
+    """The cursor and limit."""
 
     cursor: str
     limit: Annotated[int, msgspec.Meta(ge=1, le=MOST_MESSAGES)] | None = None
 
 
 class Message(msgspec.Struct, rename="camel"):
-    """A message as it is read. Without key `key` is null; one that Kafka stored without value has an empty one."""
+    """A message. Without a key, `key` is null. A Kafka record without a value has an empty `value`."""
 
     stream: str
     partition: str
@@ -52,17 +52,19 @@ class Message(msgspec.Struct, rename="camel"):
     fetches=True,
 )
 async def get_messages(call: Call) -> Answer:
-    """Read messages from a cursor on; `opc-next-cursor` goes on behind them, also when there were none.
+    """Read messages from a cursor. Continue with `opc-next-cursor`, even after an empty response.
 
-    The answer has as many messages as `oci.get.bytes` and `limit` allow, at least one if there is one. With a group's
-    cursor it commits what the request before was answered with (`commitOnGet`), and draws on the partitions that the
-    instance holds now.
+    `oci.get.bytes` and `limit` bound the response. It has at least one message if one exists. With a group's cursor,
+    the request commits the messages of the previous response (`commitOnGet`), and reads the partitions that the
+    instance has reserved now.
 
-    What was written through Kafka is read like the rest. Its timestamp is the record's: the producer's, or the server's
-    where the topic has `message.timestamp.type=LogAppendTime`. Record headers are not shown, since a message has no
-    place for them. A record without value (a tombstone) has an empty one here, because `value` is required and clients
-    decode it unseen; through Kafka the two can be told apart. Records that cannot be read are passed over and logged,
-    as are such of more than 16 MiB and batches that decompress to more than 128 MiB.
+    Records from Kafka producers are messages, too. The timestamp is the record's: the producer's, or the server's if
+    the topic has `message.timestamp.type=LogAppendTime`. Headers are omitted, because a message has no field for them.
+    A record without a value (a tombstone) has an empty `value`, because the field is required. Kafka clients can
+    distinguish the two.
+
+    Unreadable records, records of more than 16 MiB, and batches that decompress to more than 128 MiB are skipped and
+    logged.
     """
     query: GetMessagesQuery = call.query
     service = call.service
@@ -73,7 +75,7 @@ async def get_messages(call: Call) -> Answer:
         service.limits.read(cursor.stream, reader, service.clock.ticks_ms())
     name = topic.topic.name
     count, size = query.limit or MOST_MESSAGES, service.settings.get_bytes
-    # Reserve the maximum: the batches and their JSON. If memory is short, the reservation and the response are smaller.
+    # For the batches and their JSON. If memory is short, the response is smaller.
     wanted = size + size * 4 // 3 + count * (_AROUND_MESSAGE + len(name))
     granted = await broker.reads.acquire(wanted)
     try:
@@ -88,7 +90,7 @@ async def get_messages(call: Call) -> Answer:
         topic.counted.bytes_out += sink.size
         content = sink.answer()
     finally:
-        # The sender keeps the memory reserved until the response has left.
+        # The sender reserves memory until the response has left.
         broker.reads.release(granted)
     return Answer(content, {"opc-next-cursor": following})
 
@@ -108,9 +110,9 @@ async def _read_partition(
     if cursor.partition >= len(topic.partitions):
         raise invalid(CURSOR_INVALID)
     partition = await broker.source(topic.partitions[cursor.partition], cursor.offset)
-    # Read the epoch before the records: the log may recover in between.
+    # Before the records, because the log may recover in between.
     epoch = partition.leader_epoch
-    # After data loss in Redis, new records reuse the offsets. Skip none of them.
+    # After data loss in Redis, new records reuse offsets. Skip none of them.
     reached = partition.kept(cursor.offset, cursor.leader_epoch)
     offset, not_before_ms = await _start(broker, partition, reached, cursor.not_before_ms)
     if offset < partition.log_start:
@@ -125,12 +127,11 @@ async def _read_partition(
 
 
 async def _start(broker: Broker, partition: Source, offset: int, not_before_ms: int | None) -> tuple[int, int | None]:
-    """Return the start offset, and the time still waited for."""
     if not_before_ms is None:
         return offset, None
     before = max(partition.visible_end(ISOLATION), offset)
     found = await broker.find_offset(partition, max(not_before_ms, 0), isolation=ISOLATION)
     if not 0 <= found.offset < partition.visible_end(ISOLATION):
-        # Records before this offset are too early and need no further check.
+        # Records before this offset are too early.
         return before, not_before_ms
     return max(found.offset, offset), None

@@ -1,4 +1,4 @@
-"""GetGroup and UpdateGroup: a group as a whole."""
+"""GetGroup and UpdateGroup."""
 
 from datetime import datetime
 
@@ -15,7 +15,7 @@ NOTHING_COMMITTED = -1
 
 
 class PartitionReservation(msgspec.Struct, rename="camel", omit_defaults=True):
-    """A partition, and who holds it."""
+    """A partition and the instance that has reserved it."""
 
     partition: str
     committed_offset: int
@@ -32,7 +32,7 @@ class Group(msgspec.Struct, rename="camel"):
 
 
 class UpdateGroupDetails(msgspec.Struct, rename="camel"):
-    """Where the group goes on."""
+    """The new start position."""
 
     type: GroupStart
     time: datetime | None = None
@@ -51,10 +51,10 @@ def _name(call: Call) -> str:
     answer=Group,
 )
 async def get_group(call: Call) -> Answer:
-    """Show every partition of the stream with its committed offset, and which instance holds it until when.
+    """List a group's committed offsets, and the instance that has reserved each partition until a time.
 
-    `committedOffset` is the last offset committed, -1 when there is none; with `oci.committed.offset=next` it is the
-    next one to read.
+    `committedOffset` is the last committed offset, or -1 before the first commit. With `oci.committed.offset=next` it
+    is the next offset to read.
     """
     stream_id = call.path["streamId"]
     broker, topic = call.service.stream(stream_id)
@@ -89,7 +89,7 @@ def _reservation(found: Reservation, shown: str) -> PartitionReservation:
     body=UpdateGroupDetails,
 )
 async def update_group(call: Call) -> Answer:
-    """Set the whole group to another place. Cursors that instances hold go on from there with their next get."""
+    """Set a group to another position. Its instances continue there with their next GetMessages."""
     details: UpdateGroupDetails = call.body
     broker, topic = call.service.stream(call.path["streamId"])
     name = check_name(call.path["groupName"], "groupName")

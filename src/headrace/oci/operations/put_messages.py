@@ -1,4 +1,4 @@
-"""PutMessages: publish messages, each to the partition that its key decides."""
+"""PutMessages."""
 
 import asyncio
 import contextlib
@@ -41,13 +41,13 @@ class PutMessagesDetailsEntry(msgspec.Struct, rename="camel", gc=False):
 
 
 class PutMessagesDetails(msgspec.Struct, rename="camel"):
-    """The messages, at least one."""
+    """At least one message."""
 
     messages: list[PutMessagesDetailsEntry]
 
 
 class PutMessagesResultEntry(msgspec.Struct, rename="camel", omit_defaults=True):
-    """Where a message went, or why it went nowhere."""
+    """The location of a message, or its error."""
 
     partition: str | None = None
     offset: int | None = None
@@ -57,7 +57,7 @@ class PutMessagesResultEntry(msgspec.Struct, rename="camel", omit_defaults=True)
 
 
 class PutMessagesResult(msgspec.Struct, rename="camel"):
-    """An entry for each message, in the order of the request."""
+    """One entry per message, in the order of the request."""
 
     failures: int
     entries: list[PutMessagesResultEntry]
@@ -79,15 +79,16 @@ _BODY = BodyReader(PutMessagesDetails)
     produces=True,
 )
 async def put_messages(call: Call) -> Answer:
-    """Publish messages. Each goes to the partition that a hash of its key tells, one without a key to any.
+    """Publish messages. A hash of its key determines the partition of a message; without a key it is random.
 
-    The hash is CRC-32, modulo the number of partitions, as librdkafka's producers have it; the service does not publish
-    its own. A message without a key is stored without one. The timestamp is the server's, at the time of the append.
+    The hash is the CRC-32 modulo the number of partitions, as in librdkafka. The service does not publish its own hash.
+    The timestamp is the server's time.
 
-    A value has 1 byte to 1 MiB, a key at most 256 bytes, all keys and values of a request together at most 1 MiB.
+    A value has 1 byte to 1 MiB, and a key at most 256 bytes. All keys and values of a request have at most 1 MiB.
 
-    Messages of one partition are stored together or not at all. When some partitions fail the answer is 200 all the
-    same, with `error` and `errorMessage` in their entries; when all do it is 503, or 429 if they were throttled.
+    The messages of one partition are stored together or not at all. If some partitions fail, the response has status
+    200, and the entries of their messages have `error` and `errorMessage`. If all partitions fail, the response is an
+    error: 429 if all were throttled, otherwise that of a failed partition, usually 503.
     """
     broker, topic = call.service.stream(call.path["streamId"])
     service = call.service
@@ -96,7 +97,7 @@ async def put_messages(call: Call) -> Answer:
     count = len(topic.partitions)
     now_ms = broker.clock.now_ms()
     large = len(call.body) > LARGE_BODY
-    # Each takes milliseconds, and hundreds may arrive in one turn of the event loop.
+    # Hundreds of bodies may arrive in one turn of the event loop.
     pace = broker.lane.pace() if len(call.body) > _WAITS and not large else None
     if pace is not None and pace.over:
         await pace.rest()
@@ -104,7 +105,6 @@ async def put_messages(call: Call) -> Answer:
     shares = await asyncio.to_thread(reading) if large else reading()
     parent = service.traceparent()
     if parent is not None:
-        # Consumers continue their producer's trace.
         shares = shares[0], [(place, with_header(batch, NAME, parent), size) for place, batch, size in shares[1]]
     publication = Publication(broker, topic, shares, service.limits, service.puts)
     await publication.send()
@@ -117,8 +117,8 @@ def _shares(body: bytes, partitions: int, now_ms: int, seed: int, left_out: int)
     """Return a body's messages by partition. Raises OciError 400."""
     shares = accelerator.publish(body, partitions, now_ms, seed, left_out, MOST_VALUE, MOST_REQUEST)
     if shares is None:
-        # Unusual form, or above a limit: parse it with full checks. Then build the batches from its usual
-        # form, because building them in Python would block the event loop.
+        # Unusual form, or above a limit. After the checks, build the batches from the usual form, because building them
+        # in Python would block the event loop.
         details = _read_unusual(body)
         usual = msgspec.json.encode(details)
         shares = accelerator.publish(usual, partitions, now_ms, seed, left_out, MOST_VALUE, MOST_REQUEST)
@@ -136,11 +136,10 @@ _unread = msgspec.json.Decoder(_Unread).decode
 
 
 def _read_unusual(body: bytes) -> PutMessagesDetails:
-    """Parse a body of any form. Raises OciError 400."""
     if len(body) > MOST_UNUSUAL:
         raise OciError(400, REQUEST_TOO_LARGE)
     if len(body) > LARGE_BODY:
-        # Parse in pieces to yield between them. Error messages then have the true index.
+        # In pieces. The second pass, for errors, has the true index.
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError, OciError):
             found = _unread(body).messages
             entries: list[PutMessagesDetailsEntry] = []
@@ -156,7 +155,6 @@ def _read_unusual(body: bytes) -> PutMessagesDetails:
 
 
 def _check(messages: list[PutMessagesDetailsEntry]) -> None:
-    """Raise OciError 400 for what breaks a limit."""
     if not messages:
         raise invalid("Invalid field messages: at least one message is needed")
     total = 0

@@ -1,4 +1,4 @@
-"""CreateStreamPool, GetStreamPool, ListStreamPools, UpdateStreamPool, DeleteStreamPool, ChangeStreamPoolCompartment."""
+"""Stream pools."""
 
 from collections.abc import Mapping
 from typing import Annotated
@@ -41,7 +41,7 @@ _DEFAULT_RETENTION_MS = "604800000"
 
 
 class KafkaSettings(msgspec.Struct, rename="camel", omit_defaults=True):
-    """The pool as a Kafka cluster. `bootstrapServers` cannot be set."""
+    """Kafka settings of a pool. `bootstrapServers` cannot be set."""
 
     bootstrap_servers: str | None = None
     auto_create_topics_enable: bool | None = None
@@ -50,7 +50,7 @@ class KafkaSettings(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class ShownKafkaSettings(msgspec.Struct, rename="camel"):
-    """The pool as a Kafka cluster. `logRetentionHours` is -1 where this server keeps records for ever by default."""
+    """Kafka settings of a pool. `logRetentionHours` is -1 for unlimited retention."""
 
     bootstrap_servers: str
     auto_create_topics_enable: bool
@@ -59,20 +59,20 @@ class ShownKafkaSettings(msgspec.Struct, rename="camel"):
 
 
 class CustomEncryptionKey(msgspec.Struct, rename="camel"):
-    """The key that was given; nothing is encrypted with it here."""
+    """The stored key, which encrypts nothing."""
 
     kms_key_id: str | None
     key_state: str
 
 
 class CustomEncryptionKeyDetails(msgspec.Struct, rename="camel"):
-    """A key."""
+    """A key to store."""
 
     kms_key_id: Ocid
 
 
 class PrivateEndpoint(msgspec.Struct, rename="camel"):
-    """The private endpoint that was asked for; the pool is reached as all others all the same."""
+    """The stored private endpoint, which has no effect."""
 
     subnet_id: str | None = None
     private_endpoint_ip: str | None = None
@@ -104,7 +104,7 @@ class StreamPool(StreamPoolSummary, rename="camel"):
 
 
 class CreateStreamPoolDetails(msgspec.Struct, rename="camel"):
-    """The pool to make."""
+    """The new pool."""
 
     name: Name
     compartment_id: Ocid
@@ -117,7 +117,7 @@ class CreateStreamPoolDetails(msgspec.Struct, rename="camel"):
 
 
 class UpdateStreamPoolDetails(msgspec.Struct, rename="camel"):
-    """What to change; the rest stays."""
+    """The fields to change."""
 
     name: Name | None = None
     kafka_settings: KafkaSettings | None = None
@@ -128,7 +128,7 @@ class UpdateStreamPoolDetails(msgspec.Struct, rename="camel"):
 
 
 class ListStreamPoolsQuery(ListQuery, rename="camel", kw_only=True):
-    """Which pools."""
+    """The filter of a list."""
 
     compartment_id: Ocid
 
@@ -144,7 +144,7 @@ class ListStreamPoolsQuery(ListQuery, rename="camel", kw_only=True):
     answer_headers=CHANGE_HEADERS,
 )
 async def create_stream_pool(call: Call) -> Answer:
-    """Make a stream pool: a virtual Kafka cluster with topics and groups of its own."""
+    """Create a stream pool: a virtual Kafka cluster with its own topics and groups."""
     details: CreateStreamPoolDetails = call.body
     private = details.private_endpoint_details or PrivateEndpoint()
     token = TokenUse.of(call.headers.opc_retry_token, "CreateStreamPool", call.principal.name, details)
@@ -173,7 +173,7 @@ async def create_stream_pool(call: Call) -> Answer:
     answer_headers=("etag",),
 )
 async def get_stream_pool(call: Call) -> Answer:
-    """Tell about a stream pool. One that was deleted is told as DELETED for 90 days."""
+    """Return a stream pool. A deleted one is returned as DELETED for 90 days."""
     record = call.service.catalog.pools.get(call.path["streamPoolId"])
     return Answer(_pool(call, record), {"etag": record.etag})
 
@@ -191,7 +191,7 @@ _SHOWN = pools_shown()
     answer_headers=LIST_HEADERS,
 )
 async def list_stream_pools(call: Call) -> Answer:
-    """List the stream pools of a compartment, the default pool and deleted ones included."""
+    """List the stream pools of a compartment, including the default pool and deleted ones."""
     query: ListStreamPoolsQuery = call.query
     asked = query.compartment_id
     async with call.listing() as pace:
@@ -211,7 +211,7 @@ async def list_stream_pools(call: Call) -> Answer:
     "/streampools/{streamPoolId}",
     needs=(
         pool(Operation.ALTER_CONFIGS),
-        # Streams that name no pool are made in the one of that name.
+        # Streams without a pool are created in the pool of that name.
         server(Operation.CREATE, lambda call: call.body.name == DEFAULT_NAME, f"to the name {DEFAULT_NAME}"),
     ),
     headers=IfMatch,
@@ -251,7 +251,7 @@ def _partitions(call: Call) -> int:
     answer_headers=("opc-work-request-id",),
 )
 async def delete_stream_pool(call: Call) -> Answer:
-    """Delete a stream pool and its streams. A compartment's default pool stays."""
+    """Delete a stream pool and its streams. A compartment's default pool cannot be deleted."""
     request = await call.service.catalog.delete_pool(call.path["streamPoolId"], call.headers.if_match)
     return changed(call, request)
 
@@ -260,7 +260,7 @@ async def delete_stream_pool(call: Call) -> Answer:
     "ChangeStreamPoolCompartment",
     "POST",
     "/streampools/{streamPoolId}/actions/changeCompartment",
-    # As making one there: it may become the pool of that compartment's streams that name none.
+    # It may become the compartment's default pool.
     needs=(pool(Operation.ALTER), server(Operation.CREATE)),
     headers=IfMatch,
     body=ChangeCompartmentDetails,
@@ -348,7 +348,7 @@ def _settings_left(servers: str, kafka: Mapping[str, str]) -> ShownKafkaSettings
 
 
 def _bootstrap_servers(call: Call, broker: Broker) -> str:
-    """What Kafka clients are to connect to; where we listen on every address, the one that this client used."""
+    """Return the advertised address. For a listener on all addresses it has the client's host."""
     shown = []
     for host, port in broker.advertised.values():
         name = host_of(call.endpoint) if is_everywhere(host) else host

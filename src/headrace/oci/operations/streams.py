@@ -1,4 +1,4 @@
-"""CreateStream, GetStream, ListStreams, UpdateStream, DeleteStream and ChangeStreamCompartment."""
+"""Streams."""
 
 from typing import Annotated
 
@@ -49,14 +49,14 @@ class StreamSummary(msgspec.Struct, rename="camel"):
 
 
 class Stream(StreamSummary, rename="camel"):
-    """A stream. `retentionInHours` is -1 where a topic that was made through Kafka keeps its records for ever."""
+    """A stream. `retentionInHours` is -1 for a Kafka topic with unlimited retention."""
 
     retention_in_hours: int
     lifecycle_state_details: str | None = None
 
 
 class CreateStreamDetails(msgspec.Struct, rename="camel"):
-    """The stream to make, in a compartment's default pool or in a pool."""
+    """The new stream, in a pool or in a compartment's default pool."""
 
     name: Name
     partitions: (
@@ -70,7 +70,7 @@ class CreateStreamDetails(msgspec.Struct, rename="camel"):
 
 
 class UpdateStreamDetails(msgspec.Struct, rename="camel"):
-    """What to change; the rest stays."""
+    """The fields to change."""
 
     stream_pool_id: Ocid | None = None
     freeform_tags: FreeformTags | None = None
@@ -78,7 +78,7 @@ class UpdateStreamDetails(msgspec.Struct, rename="camel"):
 
 
 class ListStreamsQuery(ListQuery, rename="camel"):
-    """Which streams: of a compartment or of a pool, one of the two."""
+    """A compartment or a pool."""
 
     compartment_id: Ocid | None = None
     stream_pool_id: Ocid | None = None
@@ -96,13 +96,12 @@ def _wanted(call: Call) -> _Place:
 
 
 def _moved(call: Call) -> _Place | None:
-    """The stream in another pool, where it is to move there."""
     pool_id = call.body.stream_pool_id
     return None if pool_id is None else (_record(call).name, call.service.catalog.pools.get(pool_id))
 
 
 _MOVING = tuple(
-    # Its messages are readable where it goes, and gone from where it was.
+    # A move makes messages readable in the new pool and deletes them from the old one.
     moved_stream(operation, lambda call: call.body.stream_pool_id is not None, "to another pool")
     for operation in (Operation.READ, Operation.DELETE)
 )
@@ -127,7 +126,7 @@ def _record(call: Call) -> StreamRecord:
     answer_headers=CHANGE_HEADERS,
 )
 async def create_stream(call: Call) -> Answer:
-    """Make a stream. It is a topic of its pool, for Kafka too, and as a rule ACTIVE at once."""
+    """Create a stream: a topic of its pool. It is ACTIVE immediately, unless `oci.lifecycle.delay.ms` is set."""
     details: CreateStreamDetails = call.body
     _one_of(details.compartment_id, details.stream_pool_id, "field")
     partitions = int(details.partitions)
@@ -161,7 +160,7 @@ def _one_of(compartment: str | None, pool: str | None, what: str) -> None:
     answer_headers=("etag",),
 )
 async def get_stream(call: Call) -> Answer:
-    """Tell about a stream. One that was deleted is told as DELETED for 90 days."""
+    """Return a stream. A deleted one is returned as DELETED for 90 days."""
     record = _record(call)
     return Answer(_stream(call, record), {"etag": record.etag})
 
@@ -184,9 +183,9 @@ def _may_see(call: Call, record: StreamRecord) -> bool:
     answer_headers=LIST_HEADERS,
 )
 async def list_streams(call: Call) -> Answer:
-    """List the streams of a compartment or of a pool, topics that were made through Kafka included.
+    """List the streams of a compartment or of a pool, including topics created through Kafka.
 
-    Deleted ones are listed too, but for those that were in every compartment.
+    The list includes deleted streams, except those that belonged to every compartment.
     """
     query: ListStreamsQuery = call.query
     _one_of(query.compartment_id, query.stream_pool_id, "query parameter")
@@ -206,8 +205,7 @@ async def list_streams(call: Call) -> Answer:
 
 
 def _is_listed(call: Call, record: StreamRecord, compartment: str) -> bool:
-    """Whether a stream is on the list of a compartment."""
-    # What is in every compartment would stay on all of their lists for 90 days.
+    # Deleted streams of every compartment would be in all lists for 90 days.
     return is_in(call, record.compartment, compartment) and bool(record.compartment or not is_deleted(record))
 
 
@@ -222,7 +220,10 @@ def _is_listed(call: Call, record: StreamRecord, compartment: str) -> bool:
     answer_headers=CHANGE_HEADERS,
 )
 async def update_stream(call: Call) -> Answer:
-    """Change a stream's tags, or move it to another pool: with its messages, without its groups' positions."""
+    """Change a stream's tags, or move it to another pool.
+
+    A move keeps the messages, but not the committed offsets of groups.
+    """
     details: UpdateStreamDetails = call.body
     fields = given(freeform_tags=details.freeform_tags, defined_tags=details.defined_tags)
     record, request = await call.service.catalog.update_stream(
@@ -246,7 +247,7 @@ def _partitions(call: Call) -> int:
     answer_headers=("opc-work-request-id",),
 )
 async def delete_stream(call: Call) -> Answer:
-    """Delete a stream and its messages, at once and for Kafka too."""
+    """Delete a stream and its messages, immediately and also for Kafka clients."""
     request = await call.service.catalog.delete_stream(call.path["streamId"], call.headers.if_match)
     return changed(call, request)
 
@@ -267,7 +268,7 @@ async def delete_stream(call: Call) -> Answer:
     answer_headers=("opc-work-request-id",),
 )
 async def change_stream_compartment(call: Call) -> Answer:
-    """Move a stream to another compartment, into the default pool of that."""
+    """Move a stream to another compartment's default pool."""
     request = await call.service.catalog.move_stream(
         call.path["streamId"], call.headers.if_match, call.body.compartment_id
     )

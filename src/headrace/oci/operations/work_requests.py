@@ -1,4 +1,4 @@
-"""GetWorkRequest, ListWorkRequests, ListWorkRequestErrors and ListWorkRequestLogs."""
+"""Work requests."""
 
 from collections.abc import Callable, Iterable
 from typing import Annotated, TypeVar
@@ -33,7 +33,7 @@ SortBy = Annotated[str, msgspec.Meta(pattern="^[Tt][Ii][Mm][Ee][Aa][Cc][Cc][Ee][
 
 
 class WorkRequestResource(msgspec.Struct, rename="camel"):
-    """A resource that a work request concerns."""
+    """A resource of a work request."""
 
     entity_type: str
     action_type: str
@@ -42,7 +42,7 @@ class WorkRequestResource(msgspec.Struct, rename="camel"):
 
 
 class WorkRequest(msgspec.Struct, rename="camel"):
-    """A change that was asked for, and how far it is."""
+    """A requested change and its progress."""
 
     operation_type: str
     status: str
@@ -56,13 +56,13 @@ class WorkRequest(msgspec.Struct, rename="camel"):
 
 
 class WorkRequestSummaryCollection(msgspec.Struct):
-    """Work requests, as they are one by one."""
+    """A page of work requests."""
 
     items: list[WorkRequest]
 
 
 class WorkRequestError(msgspec.Struct):
-    """What went wrong."""
+    """An error of a work request."""
 
     code: str
     message: str
@@ -70,26 +70,26 @@ class WorkRequestError(msgspec.Struct):
 
 
 class WorkRequestErrorCollection(msgspec.Struct):
-    """The errors of a work request; here none ever has one: what cannot be done is refused at once."""
+    """The errors of a work request, always empty: the server rejects an impossible change immediately."""
 
     items: list[WorkRequestError]
 
 
 class WorkRequestLogEntry(msgspec.Struct):
-    """Something that happened."""
+    """A step of a work request."""
 
     message: str
     timestamp: str
 
 
 class WorkRequestLogEntryCollection(msgspec.Struct):
-    """What happened."""
+    """The steps of a work request."""
 
     items: list[WorkRequestLogEntry]
 
 
 class PageQuery(msgspec.Struct, rename="camel"):
-    """How many at once, and in what order."""
+    """The page and order of a list."""
 
     limit: Limit | None = None
     page: PageToken | None = None
@@ -98,7 +98,7 @@ class PageQuery(msgspec.Struct, rename="camel"):
 
 
 class ListWorkRequestsQuery(PageQuery, rename="camel"):
-    """Which work requests."""
+    """The filter of a list."""
 
     work_request_id: str | None = None
     compartment_id: Ocid | None = None
@@ -113,7 +113,7 @@ class ListWorkRequestsQuery(PageQuery, rename="camel"):
     answer=WorkRequest,
 )
 async def get_work_request(call: Call) -> Answer:
-    """Tell about a work request, until seven days after its end."""
+    """Return a work request, up to seven days after its end."""
     return Answer(_shown(call, call.service.catalog.work_request(call.path["workRequestId"]), None))
 
 
@@ -154,7 +154,7 @@ async def list_work_requests(call: Call) -> Answer:
     answer_headers=LIST_HEADERS,
 )
 async def list_work_request_errors(call: Call) -> Answer:
-    """List what went wrong in a work request: nothing."""
+    """List the errors of a work request. The list is always empty."""
     call.service.catalog.work_request(call.path["workRequestId"])
     page = _page(call.query, (), _entry_key)
     return Answer(WorkRequestErrorCollection([]), page.headers)
@@ -170,7 +170,7 @@ async def list_work_request_errors(call: Call) -> Answer:
     answer_headers=LIST_HEADERS,
 )
 async def list_work_request_logs(call: Call) -> Answer:
-    """List what happened in a work request, the latest first."""
+    """List the steps of a work request, the latest first."""
     request = call.service.catalog.work_request(call.path["workRequestId"])
     now_ms = call.service.clock.now_ms()
     steps = [

@@ -1,4 +1,4 @@
-"""All resources, and the changes that affect several of them."""
+"""All resources of the API."""
 
 from collections.abc import Callable, Coroutine, Mapping
 from hashlib import sha256
@@ -36,7 +36,7 @@ _log = structlog.get_logger("headrace.oci.resources")
 
 
 class Catalog:
-    """Every resource of the API. Times use the clusters' clock."""
+    """All resources. Changes raise OciError as `Collection.changeable`."""
 
     def __init__(self, clusters: VirtualClusters, settings: OciSettings) -> None:
         self.settings = settings
@@ -50,10 +50,9 @@ class Catalog:
         self._clusters = clusters
 
     async def start(self) -> None:
-        """Load stored resources, and finish work that a crash interrupted."""
+        """Load resources, and finish changes that a crash interrupted."""
 
         async def start() -> None:
-            # Stored documents were readable, but none was known.
             await self.pools.start()
             await self.streams.start()
 
@@ -61,8 +60,8 @@ class Catalog:
             try:
                 return await self._change(start())
             except LockLost as error:
-                # Deleting a large pool takes another broker long. This server must not fail then.
-                _log.warning("the start waits for another broker's change", reason=str(error))
+                # Deleting a large pool takes long.
+                _log.warning("startup waits for another broker's change", reason=str(error))
             except (Fenced, StorageFull, StorageUnavailable):
                 raise
             except TopicError as error:
@@ -71,10 +70,7 @@ class Catalog:
                 return None
 
     async def reload(self, kinds: frozenset[str]) -> None:
-        """Load documents of these kinds, changed by another broker; none given: all kinds.
-
-        Raises StorageUnavailable.
-        """
+        """See `Documents.reload`."""
         await self.documents.reload(kinds)
 
     async def stop(self) -> None:
@@ -82,7 +78,7 @@ class Catalog:
         await self.streams.stop()
 
     async def reset(self) -> None:
-        """Delete every resource and all clusters' data, and create the default pool again.
+        """Delete all resources and data, and create the default pool again.
 
         Raises: StorageUnavailable, Fenced.
         """
@@ -96,13 +92,13 @@ class Catalog:
         await self._change(forget())
 
     def state_of(self, record: Record) -> str:
-        """A resource's lifecycle state now."""
+        """Return the lifecycle state."""
         return records.state_of(record, self.clock.now_ms())
 
     # Work requests
 
     def work_request(self, request_id: str) -> WorkRequestRecord:
-        """A work request by its OCID. Raises OciError 404."""
+        """Return a work request by OCID. Raises OciError 404."""
         unique = ocids.unique_of(request_id, ocids.WORK_REQUEST)
         found = self.documents.requests.get(unique) if unique is not None else None
         if found is None or records.is_over(found, self.clock.now_ms()):
@@ -110,7 +106,7 @@ class Catalog:
         return found
 
     def work_requests(self) -> list[WorkRequestRecord]:
-        """Return every known work request."""
+        """Return all known work requests."""
         now_ms = self.clock.now_ms()
         return [each for each in self.documents.requests.values.values() if not records.is_over(each, now_ms)]
 
@@ -134,7 +130,7 @@ class Catalog:
 
         Raises:
             OciError: 404, no such pool; 409, the name is taken; 400, too many partitions.
-            TopicError: the name is not a valid topic name, or storage fails.
+            TopicError: the name is invalid, or storage fails.
         """
 
         async def create() -> tuple[StreamRecord, WorkRequestRecord]:
@@ -155,7 +151,7 @@ class Catalog:
     async def update_stream(
         self, stream_id: str, if_match: str | None, pool_id: str | None, fields: Mapping[str, Any]
     ) -> tuple[StreamRecord, WorkRequestRecord]:
-        """Change a stream; `pool_id` None: it stays in its pool. Raises OciError: 404, 412, 409."""
+        """Change a stream, and its pool (None: unchanged)."""
 
         async def update() -> tuple[StreamRecord, WorkRequestRecord]:
             self.streams.changeable(stream_id, if_match, fields)
@@ -165,7 +161,7 @@ class Catalog:
         return await self._change(update())
 
     async def move_stream(self, stream_id: str, if_match: str | None, compartment: str) -> WorkRequestRecord:
-        """Move a stream to another compartment's default pool. Raises OciError: 404, 412, 409."""
+        """Move a stream to another compartment's default pool."""
 
         async def move() -> WorkRequestRecord:
             self.streams.changeable(stream_id, if_match)
@@ -176,13 +172,13 @@ class Catalog:
         return await self._change(move())
 
     async def delete_stream(self, stream_id: str, if_match: str | None) -> WorkRequestRecord:
-        """Delete a stream. Raises OciError: 404, 412, 409."""
+        """Delete a stream."""
         return await self._change(self.streams.delete(stream_id, if_match))
 
     async def create_pool(
         self, token: "TokenUse | None", name: str, compartment: str, kafka: Mapping[str, str], **fields: Any
     ) -> tuple[PoolRecord, str]:
-        """Create a pool, once per retry token. Return it and its work request's id. See `Pools.create`."""
+        """Create a pool, once per retry token. Return it and its work request's id."""
 
         async def create() -> tuple[PoolRecord, WorkRequestRecord]:
             return await self.pools.create(name, compartment, kafka, **fields)
@@ -192,11 +188,11 @@ class Catalog:
     async def update_pool(
         self, pool_id: str, if_match: str | None, kafka: Mapping[str, str], fields: Mapping[str, Any]
     ) -> tuple[PoolRecord, WorkRequestRecord]:
-        """Change a pool. See `Pools.update`."""
+        """Change a pool."""
         return await self._change(self.pools.update(pool_id, if_match, fields, kafka))
 
     async def move_pool(self, pool_id: str, if_match: str | None, compartment: str) -> WorkRequestRecord:
-        """Move a pool and its streams to a compartment. Raises OciError: 404, 412, 409."""
+        """Move a pool and its streams to a compartment."""
 
         async def move() -> WorkRequestRecord:
             pool = self.pools.get(pool_id)
@@ -213,7 +209,7 @@ class Catalog:
         return await self._change(move())
 
     async def delete_pool(self, pool_id: str, if_match: str | None) -> WorkRequestRecord:
-        """Delete a pool with its streams. Raises OciError: 404, 412, 409."""
+        """Delete a pool and its streams."""
 
         async def delete() -> WorkRequestRecord:
             pool = self.pools.deletable(pool_id, if_match)
@@ -240,7 +236,7 @@ class Catalog:
         freeform_tags: dict[str, str],
         defined_tags: DefinedTags,
     ) -> tuple[HarnessRecord, str]:
-        """Create a connect harness, once per retry token. Return it and its work request's id. Raises OciError 409."""
+        """Create a connect harness. See `create_pool`."""
 
         async def create() -> tuple[HarnessRecord, WorkRequestRecord]:
             return self.harnesses.create(name, compartment, freeform_tags, defined_tags)
@@ -250,11 +246,11 @@ class Catalog:
     async def update_harness(
         self, harness_id: str, if_match: str | None, fields: Mapping[str, Any]
     ) -> tuple[HarnessRecord, WorkRequestRecord]:
-        """Change a connect harness. Raises OciError: 404, 412, 409."""
+        """Change a connect harness."""
         return await self._change(self.harnesses.update(harness_id, if_match, fields))
 
     async def delete_harness(self, harness_id: str, if_match: str | None) -> WorkRequestRecord:
-        """Delete a connect harness. Raises OciError: 404, 412, 409."""
+        """Delete a connect harness."""
         return await self._change(self.harnesses.delete(harness_id, if_match))
 
     # Retry tokens
@@ -265,7 +261,6 @@ class Catalog:
         table: Table[R],
         create: Callable[[], Coroutine[Any, Any, tuple[R, WorkRequestRecord]]],
     ) -> tuple[R, str]:
-        """Create and save, or return the result of the same token."""
         now_ms = self.clock.now_ms()
         if token is not None:
             used = self.documents.tokens.get(token.id)
@@ -307,14 +302,7 @@ class TokenUse(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, token: str | None, operation: str, user: str, body: object) -> "TokenUse | None":
-        """Return the use of a token; None without one.
-
-        Args:
-            token: the header.
-            operation: separates tokens by operation.
-            user: separates tokens by user.
-            body: the request's body.
-        """
+        """Return the use of a token, separate for each operation and user."""
         if token is None:
             return None
         digest = sha256(msgspec.json.encode([operation, user, token])).hexdigest()

@@ -1,4 +1,4 @@
-"""Resources of one kind: look-ups and the common steps of changes."""
+"""Resources of one kind."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, TypeVar
@@ -15,7 +15,7 @@ _TAGS = ("freeform_tags", "defined_tags", "security_attributes")
 
 
 class Collection(Generic[R]):
-    """Every resource of a kind. Changes only within `Documents.exclusively`."""
+    """All resources of a kind. Changes only within `Documents.exclusively`."""
 
     kind: ClassVar[str]
     """As in an OCID."""
@@ -56,11 +56,6 @@ class Collection(Generic[R]):
     def changeable(self, ocid: str, if_match: str | None, fields: Mapping[str, Any] | None = None) -> R:
         """Return a resource that may be changed or deleted.
 
-        Args:
-            ocid: its OCID.
-            if_match: its required etag; None: any.
-            fields: the changes to its record.
-
         Raises:
             OciError: 404, 412; 409, another change is in progress or the new name is taken; 400, too many tags.
         """
@@ -79,16 +74,15 @@ class Collection(Generic[R]):
         return record
 
     def _check_usable(self, ocid: str, record: R) -> None:
-        """Raise OciError if resources of this kind cannot be changed."""
+        """Raise OciError if the resource cannot be changed."""
 
     def _check_readable(self, ocid: str, record: R) -> None:
-        """Raise OciError 409 for an unreadable record, because a change would lose its tags."""
+        """Raise OciError 409 for an unreadable record: a change would lose its tags."""
         if self.table.hides(record.id):
             why = f"The record of {self.noun} {ocid} cannot be read: repair it, then start the server again"
             raise OciError(409, why, "IncorrectState")
 
     def _check_name(self, name: str, compartment: str, *, own: str = "") -> None:
-        """Raise OciError 409 if another resource of the compartment has the name."""
         if any(
             each.name == name and each.compartment == compartment and each.id != own and not is_deleted(each)
             for each in self.table.values.values()
@@ -96,21 +90,18 @@ class Collection(Generic[R]):
             raise OciError(409, f"A {self.noun} named {name} exists already in this compartment")
 
     async def update(self, ocid: str, if_match: str | None, fields: Mapping[str, Any]) -> tuple[R, WorkRequestRecord]:
-        """Change fields of a record. Raises OciError as `changeable` does."""
+        """Change fields of a record. Raises OciError as `changeable`."""
         return await self._save_changed(self.changeable(ocid, if_match, fields), fields)
 
     async def delete(self, ocid: str, if_match: str | None) -> WorkRequestRecord:
-        """Delete a resource. Raises OciError: 404, 412, 409."""
+        """Delete a resource. Raises OciError as `changeable`."""
         record = self._documents.changed(self.changeable(ocid, if_match), "DELETING")
         return await self._save("DELETE", record)
 
     def request(self, verb: str, record: R, *others: tuple[str, str]) -> WorkRequestRecord:
         """Return a new work request, to be saved with its change.
 
-        Args:
-            verb: such as `CREATE`.
-            record: the requested resource.
-            others: (kind, id) of other changed resources.
+        `verb` is such as `CREATE`.
         """
         operation = f"{verb}_{self.noun.upper().replace(' ', '_')}"
         return self._documents.request(operation, record.compartment, (self.kind, record.id), *others)
@@ -126,11 +117,7 @@ class Collection(Generic[R]):
     ) -> WorkRequestRecord:
         """Store a record, its work request and other changes atomically.
 
-        Args:
-            verb: of the work request.
-            record: the new record.
-            beside: other changes.
-            is_done: the change has been made, so retry storing it.
+        `is_done`: the change has been made, so retry storing it.
         """
         request = self.request(verb, record)
         store = self._documents.finish if is_done else self._documents.save

@@ -1,4 +1,4 @@
-"""All resources in memory and in the storage's documents."""
+"""All resources in memory and in storage."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -44,7 +44,7 @@ Changes = Mapping[tuple[Table[Any], str], msgspec.Struct | None]
 
 
 class Documents:
-    """Every table. Changes run one at a time across all brokers."""
+    """All tables. Changes run one at a time across all brokers."""
 
     def __init__(
         self,
@@ -53,14 +53,6 @@ class Documents:
         clock: Clock,
         refresh_clusters: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Start empty.
-
-        Args:
-            storage: where documents are kept.
-            settings: the API's settings.
-            clock: the time.
-            refresh_clusters: applies other brokers' changes to virtual clusters.
-        """
         self.settings = settings
         self.clock = clock
         self.streams = Table("oci.streams", StreamRecord)
@@ -81,7 +73,7 @@ class Documents:
         """Seconds for which `finish` retries."""
 
     async def reload(self, kinds: frozenset[str]) -> None:
-        """Reload documents of these kinds; none given: all. Raises StorageUnavailable."""
+        """Reload the documents of these kinds; an empty set means all kinds. Raises StorageUnavailable."""
         async with self._values:
             for table in self._tables:
                 if not kinds or table.kind in kinds:
@@ -131,23 +123,20 @@ class Documents:
     async def finish(self, changes: Changes) -> None:
         """Save the record of a completed change, with retries if Redis is unavailable.
 
-        Storing it twice is harmless, because the lock excludes other changes.
+        Storing it twice is harmless under the lock.
         """
         await retry_while_unavailable(partial(self.save, changes), self.patience_s)
 
     async def store(self, changes: Mapping[tuple[str, str], bytes | None]) -> None:
-        """Store other documents of a change unchanged. Only within `exclusively`.
-
-        Raises as `DocumentStorage.save`.
-        """
+        """Store other documents of a change. Only within `exclusively`. Raises as `DocumentStorage.save`."""
         await self._changing.save(changes)
 
     async def forget_all(self) -> None:
-        """Delete every value of every table. Raises what `save` raises."""
+        """Delete all values. Raises as `save`."""
         await self.save({(table, name): None for table in self._tables for name in table.values})
 
     def _crowded_out(self, changes: Changes, texts: Mapping[tuple[Table[Any], str], bytes | None]) -> Changes:
-        """Return remembered values to drop early, to make room for new ones."""
+        """Return remembered values to drop early for new ones."""
         added: dict[Table[Any], list[int]] = {}
         for (table, name), value in changes.items():
             if name not in table.remembered and is_only_remembered(value):
@@ -172,7 +161,7 @@ class Documents:
     # Time
 
     def phase(self, state: State) -> Phase | None:
-        """Return the phase of a change that starts now; None if it is immediate."""
+        """Return the phase of a new change; None if it is immediate."""
         delay_ms = self.settings.lifecycle_delay_ms
         if not delay_ms and state != "DELETING":
             return None
@@ -184,7 +173,7 @@ class Documents:
         return record is not None and not is_forgotten(record, self.clock.now_ms())
 
     def changed(self, record: R, state: State, **fields: Any) -> R:
-        """Return the record after a client's change that starts now."""
+        """Return the record after a client's change."""
         return msgspec.structs.replace(record, phase=self.phase(state), version=record.version + 1, **fields)
 
     def check_changeable(self, record: Record, if_match: str | None) -> None:
@@ -194,10 +183,7 @@ class Documents:
     def request(self, operation: str, compartment: str, *resources: tuple[str, str]) -> WorkRequestRecord:
         """Return a new work request, to be saved with its change.
 
-        Args:
-            operation: such as `CREATE_STREAM`.
-            compartment: its OCID.
-            resources: (kind, id) of the changed resources, the requested one first.
+        `operation` is such as `CREATE_STREAM`. The first resource is the requested one.
         """
         now_ms = self.clock.now_ms()
         return WorkRequestRecord(

@@ -33,7 +33,7 @@ class _Token(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True):
-    """Some items of a list."""
+    """A page of a list."""
 
     items: list[T]
     following: str | None
@@ -42,7 +42,7 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
 
     @property
     def headers(self) -> dict[str, str]:
-        """Return `opc-next-page` and `opc-prev-page` for existing pages."""
+        """`opc-next-page` and `opc-prev-page` of existing pages."""
         found = {"opc-next-page": self.following, "opc-prev-page": self.preceding}
         return {name: token for name, token in found.items() if token is not None}
 
@@ -50,18 +50,9 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
 def page_of(
     items: Iterable[T], key: Callable[[T], Key], sorting: str, order: Order, limit: int | None, token: str | None
 ) -> Page[T]:
-    """Return one page.
+    """Return the page of a token; None: the first page. Raises OciError 400 for an invalid token.
 
-    Args:
-        items: the whole list, in any order.
-        key: the sort key.
-        sorting: name of the sort key. A token is valid only for its sorting.
-        order: ascending or descending. Texts too long for a token are sorted by prefix, then by id.
-        limit: maximum items of a page; None: 10.
-        token: token of a page; None: the first page.
-
-    Raises:
-        OciError: 400, the token is invalid or has another sorting.
+    A token is valid only for its sorting. Long texts are sorted by prefix, then by id.
     """
     placed = sorted(((_told(key(item)), item) for item in items), key=itemgetter(0), reverse=order == "DESC")
     ordered, places = [item for _, item in placed], [place for place, _ in placed]

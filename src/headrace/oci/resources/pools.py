@@ -1,8 +1,7 @@
 """Stream pools, which are virtual clusters, and connect harnesses, which name Kafka Connect's internal topics.
 
-With `oci.pools=shared` the default pool of every compartment is the default cluster, which Kafka clients use by
-default. With `oci.pools=compartment` a compartment's default pool is created on first use, or an existing pool of that
-name is used.
+With `oci.pools=shared` the default pool of every compartment is the default cluster. With `oci.pools=compartment` a
+compartment's default pool is created on first use, or an existing pool of that name is used.
 """
 
 from collections.abc import Mapping
@@ -35,7 +34,7 @@ _NEW = {"auto.create.topics.enable": "false", "num.partitions": "1", "log.retent
 
 
 class Pools(Collection[PoolRecord]):
-    """Every stream pool."""
+    """All stream pools."""
 
     kind = ocids.STREAM_POOL
     noun = "stream pool"
@@ -46,7 +45,7 @@ class Pools(Collection[PoolRecord]):
         self._of_cluster: dict[str, str] = {}
 
     async def start(self) -> None:
-        """Create the default cluster's pool, and finish work that a crash interrupted."""
+        """Create the default cluster's pool, and finish interrupted changes."""
         table = self._documents.pools
         changes: dict[tuple[Any, str], msgspec.Struct | None] = {}
         if table.get(DEFAULT) is None and not table.hides(DEFAULT):
@@ -54,8 +53,7 @@ class Pools(Collection[PoolRecord]):
         clusters = {name for name, _ in self._clusters}
         for pool in table.values.values():
             if pool.cluster in clusters and is_deleted(pool):
-                # A deletion removes the cluster first. An existing cluster was restored, or was unreadable at an
-                # earlier start.
+                # A deletion removes the cluster first. This one was restored, or unreadable at an earlier start.
                 _log.warning("a stream pool exists that was recorded as deleted: it is kept", pool=pool.name)
                 changes[table, pool.id] = msgspec.structs.replace(pool, phase=None, kafka_settings={})
             elif (
@@ -65,7 +63,7 @@ class Pools(Collection[PoolRecord]):
         known = {pool.cluster for pool in table.values.values()} | {DEFAULT}
         for name, broker in self._clusters:
             if name not in known and not table.hides(name):
-                # An unrecorded creation, unknown to the client. Its data is kept.
+                # An unrecorded creation. Its data is kept.
                 if broker.topics.names():
                     changes[table, name] = self._adopted(name, name)
                 else:
@@ -82,7 +80,7 @@ class Pools(Collection[PoolRecord]):
     # Look-ups
 
     def all(self) -> list[PoolRecord]:
-        """Return every pool, including deleted ones."""
+        """Return all pools, including deleted ones."""
         hidden = [pool for name, _ in self._clusters if (pool := self._unread(name)) is not None]
         return [*super().all(), *hidden]
 
@@ -90,13 +88,13 @@ class Pools(Collection[PoolRecord]):
         return self._documents.pools.get(unique) or self._unread(unique)
 
     def _unread(self, unique: str) -> PoolRecord | None:
-        """Return a substitute for a pool with an unreadable record and an open cluster. It is never stored."""
+        """Return a substitute, never stored, for the unreadable record of an open cluster."""
         if not self._documents.pools.hides(unique) or not self._clusters.has(unique):
             return None
         return self._adopted(unique, DEFAULT_NAME if unique == DEFAULT else unique)
 
     def usable(self, pool_id: str) -> PoolRecord:
-        """Return a pool that accepts streams. Raises OciError: 404; 409 while it is being created or deleted."""
+        """Return a pool that accepts streams. Raises OciError: 404; 409."""
         pool = self.get(pool_id)
         state = state_of(pool, self._documents.clock.now_ms())
         if state == "DELETED":
@@ -105,14 +103,13 @@ class Pools(Collection[PoolRecord]):
             raise OciError(409, f"The stream pool is {state}", "IncorrectState")
         if self.broker_of(pool) is None:
             self._check_cluster(pool)
-            # Its deletion was interrupted, and the client must repeat it.
+            # Its deletion was interrupted.
             raise OciError(409, "The stream pool is being deleted", "IncorrectState")
         return pool
 
     def of_broker(self, broker: Broker) -> PoolRecord:
-        """Return the pool of a broker's virtual cluster."""
+        """Return the pool of a virtual cluster."""
         pool = self._find_record(self._of_cluster.get(broker.cluster, broker.cluster))
-        # A cluster in creation has no topics yet.
         assert pool is not None, f"the cluster {broker.cluster} has no pool"
         return pool
 
@@ -131,7 +128,7 @@ class Pools(Collection[PoolRecord]):
             return None
 
     def cluster_name(self, unique: str) -> str:
-        """Return the name of a pool's current or former virtual cluster: the unique part of its OCID."""
+        """Return the name of a pool's virtual cluster, which may be deleted."""
         pool = self._documents.pools.get(unique)
         return unique if pool is None else pool.cluster
 
@@ -141,7 +138,6 @@ class Pools(Collection[PoolRecord]):
             return self._find_record(DEFAULT)
         named = None
         for pool in self._documents.pools.values.values():
-            # With `oci.pools=shared` a former default pool may be deleted.
             if pool.compartment != compartment or pool.id == DEFAULT or is_deleted(pool):
                 continue
             if pool.default:
@@ -153,8 +149,7 @@ class Pools(Collection[PoolRecord]):
     async def default_of(self, compartment: str) -> PoolRecord:
         """Return a compartment's default pool, created if necessary. Only within a change.
 
-        Raises:
-            OciError: 409, a pool of its name is being created.
+        Raises OciError 409 while it is being created.
         """
         known = self.known_default_of(compartment)
         if known is None:
@@ -188,16 +183,9 @@ class Pools(Collection[PoolRecord]):
     async def create(
         self, name: str, compartment: str, kafka: Mapping[str, str], **fields: Any
     ) -> tuple[PoolRecord, WorkRequestRecord]:
-        """Create a pool. Only within a change.
+        """Create a pool. Only within a change. Missing `kafka` settings have the service's defaults.
 
-        Args:
-            name: unique in its compartment.
-            compartment: its OCID.
-            kafka: Kafka settings of its virtual cluster. Missing ones have the service's defaults.
-            fields: other fields of the record.
-
-        Raises:
-            OciError: 409, the name is taken.
+        Raises OciError 409: the name is taken.
         """
         self._check_name(name, compartment)
         pool = self._new(name, compartment, phase=self._documents.phase("CREATING"), **fields)
@@ -212,7 +200,7 @@ class Pools(Collection[PoolRecord]):
         kafka: Mapping[str, str] | None = None,
         beside: Changes | None = None,
     ) -> tuple[PoolRecord, WorkRequestRecord]:
-        """Change a pool: `fields` of its record, `kafka` settings as above. `beside` is stored with it."""
+        """Change the record and Kafka settings of a pool."""
         pool = self.changeable(ocid, if_match, fields)
         if kafka:
             settings = {**self._clusters.settings_of(pool.cluster), **kafka}
@@ -236,7 +224,7 @@ class Pools(Collection[PoolRecord]):
             self._check_cluster(record)
 
     def _check_cluster(self, pool: PoolRecord) -> None:
-        """Raise OciError 409 if the pool's cluster is unreadable and therefore not open."""
+        """Raise OciError 409 if the pool's cluster is unreadable."""
         if self._clusters.is_unreadable(pool.cluster):
             why = f"what is stored of its virtual cluster {pool.cluster} cannot be read"
             raise OciError(
@@ -245,7 +233,7 @@ class Pools(Collection[PoolRecord]):
 
 
 class Harnesses(Collection[HarnessRecord]):
-    """Every connect harness. Changes only within `Documents.exclusively`."""
+    """All connect harnesses."""
 
     kind = ocids.CONNECT_HARNESS
     noun = "connect harness"
@@ -256,7 +244,7 @@ class Harnesses(Collection[HarnessRecord]):
     def create(
         self, name: str, compartment: str, freeform_tags: dict[str, str], defined_tags: DefinedTags
     ) -> tuple[HarnessRecord, WorkRequestRecord]:
-        """Return a new one, to be saved. Raises OciError 409: the name is taken in its compartment."""
+        """Return a new one, to be saved. Raises OciError 409: the name is taken."""
         self._check_name(name, compartment)
         record = HarnessRecord(
             id=uuid4().hex,

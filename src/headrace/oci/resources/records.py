@@ -1,10 +1,7 @@
-"""Stored JSON records of resources, and their lifecycle state as a function of time. Pure.
+"""Stored records of resources, and their lifecycle state as a function of time. Pure.
 
-Times are milliseconds since the epoch. An id is the unique part of an OCID, so `oci.region` changes OCIDs but not
-resources.
-
-CREATING, ACTIVE, UPDATING, ACTIVE, DELETING, DELETED (OCI Streaming API, `lifecycleState`). `oci.lifecycle.delay.ms`
-sets how long transitional states last. A record is kept for 90 days after the deletion.
+Times are milliseconds since the epoch. An id is the unique part of an OCID, so `oci.region` changes only OCIDs.
+`oci.lifecycle.delay.ms` is the duration of transitional states.
 """
 
 from typing import Any, Literal
@@ -18,7 +15,7 @@ DefinedTags = dict[str, dict[str, Any]]
 
 
 class Phase(msgspec.Struct, frozen=True):
-    """A change of a resource that takes time."""
+    """A change that takes time."""
 
     state: State
     until_ms: int
@@ -27,7 +24,7 @@ class Phase(msgspec.Struct, frozen=True):
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What all resources have."""
+    """The common fields of all resources."""
 
     id: str
     name: str
@@ -43,12 +40,12 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def etag(self) -> str:
-        """Return the etag, which does not depend on the lifecycle state."""
+        """The etag, which does not depend on the lifecycle state."""
         return f"{self.id}-{self.version}"
 
 
 class StreamRecord(Record, frozen=True, kw_only=True, omit_defaults=True):
-    """A stream; its id is that of its topic, in hexadecimal."""
+    """A stream. Its id is that of its topic in hexadecimal."""
 
     pool: str
     partitions: int
@@ -57,7 +54,7 @@ class StreamRecord(Record, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class PoolRecord(Record, frozen=True, kw_only=True, omit_defaults=True):
-    """A stream pool; its Kafka settings are those of its virtual cluster."""
+    """A stream pool."""
 
     cluster: str
     default: bool = False
@@ -76,7 +73,7 @@ class HarnessRecord(Record, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class WorkRequestRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A change that was asked for, and how far it is."""
+    """A requested change and its progress."""
 
     id: str
     operation: str
@@ -89,7 +86,7 @@ class WorkRequestRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
 
 class RetryToken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A creation that was asked for with `opc-retry-token`."""
+    """A creation with `opc-retry-token`."""
 
     resource: str
     work_request: str
@@ -109,7 +106,7 @@ _ACCEPTED_SHARE = 10
 
 
 def state_of(record: Record, now_ms: int) -> str:
-    """The lifecycle state."""
+    """Return the lifecycle state."""
     phase = record.phase
     if phase is None:
         return "ACTIVE"
@@ -120,12 +117,12 @@ def state_of(record: Record, now_ms: int) -> str:
 
 
 def is_deleted(record: Record) -> bool:
-    """Whether its deletion was asked for."""
+    """Return whether its deletion was requested."""
     return record.phase is not None and record.phase.state == "DELETING"
 
 
 def is_forgotten(record: Record, now_ms: int) -> bool:
-    """Whether it was deleted so long ago that it is unknown."""
+    """Return whether its deletion is too old to be known."""
     phase = record.phase
     return phase is not None and is_deleted(record) and now_ms >= phase.until_ms + RECORD_LIFE_MS
 
@@ -140,29 +137,28 @@ def check_changeable(record: Record, now_ms: int, if_match: str | None) -> None:
 
 
 def is_over(request: WorkRequestRecord, now_ms: int) -> bool:
-    """Whether a work request ended so long ago that it is unknown."""
+    """Return whether it is too old to be known."""
     return now_ms >= request.finished_ms + WORK_REQUEST_LIFE_MS
 
 
 def started_ms(request: WorkRequestRecord) -> int:
-    """When a work request starts."""
+    """Return the start time."""
     return request.accepted_ms + (request.finished_ms - request.accepted_ms) // _ACCEPTED_SHARE
 
 
 def status_of(request: WorkRequestRecord, now_ms: int) -> str:
-    """A work request's status."""
+    """Return the status."""
     if _is_finished(request, now_ms):
         return "SUCCEEDED"
     return "IN_PROGRESS" if now_ms >= started_ms(request) else "ACCEPTED"
 
 
 def percent_of(request: WorkRequestRecord, now_ms: int) -> float:
-    """How much of a work request is done."""
+    """Return the progress."""
     if _is_finished(request, now_ms):
         return 100.0
     return round(100 * (now_ms - request.accepted_ms) / (request.finished_ms - request.accepted_ms), 1)
 
 
 def _is_finished(request: WorkRequestRecord, now_ms: int) -> bool:
-    """Return whether it is finished. A clock set back to before its start must not restart it."""
     return not request.accepted_ms <= now_ms < request.finished_ms

@@ -1,7 +1,7 @@
 """Streams: the topics of all virtual clusters with their records.
 
-A topic created through Kafka has no document until it is changed here. Until then its record is derived from the topic
-and its pool. Deleted streams have a document but no topic.
+Until it is changed here, the record of a topic created through Kafka is derived from the topic. Deleted streams have a
+document but no topic.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ Place = tuple[Broker, LiveTopic]
 
 
 class Streams(Collection[StreamRecord], ClusterListener):
-    """Every stream."""
+    """All streams."""
 
     kind = ocids.STREAM
     noun = "stream"
@@ -69,7 +69,7 @@ class Streams(Collection[StreamRecord], ClusterListener):
     async def start(self) -> None:
         """Load existing topics, detect deleted ones, then subscribe to changes."""
         if self._clusters.ownership.shared:
-            # Another broker may have created a topic and then its record after the topics were loaded.
+            # Another broker may have created topics since they were loaded.
             for _, broker in self._clusters:
                 await refresh_all(broker.topics)
         self._clusters.subscribe(self)
@@ -83,17 +83,14 @@ class Streams(Collection[StreamRecord], ClusterListener):
             if stream.id not in self._live and not is_deleted(stream) and not self._is_hidden(stream)
         ]
         await self._documents.save({(table, each.id): self._documents.changed(each, "DELETING") for each in gone})
-        # Older servers stored this when one of them moved a stream and others took it for deleted.
+        # Older servers stored this when one of them moved a stream.
         wrong = [stream for stream in table.values.values() if is_deleted(stream) and stream.id in self._live]
         for each in wrong:
-            _log.warning("a stream is there that was said to be deleted: it is kept", stream=each.name)
+            _log.warning("a stream exists that was recorded as deleted: it is kept", stream=each.name)
         await self._documents.save({(table, each.id): msgspec.structs.replace(each, phase=None) for each in wrong})
 
     def _is_hidden(self, stream: StreamRecord) -> bool:
-        """Return whether a stream's topic may exist in any cluster without being open.
-
-        A move may be interrupted, and a topic may have been unreadable at this start.
-        """
+        """Return whether a topic may exist without being open: unreadable, or in an interrupted move."""
         return self._clusters.some_unreadable or any(
             broker.storage.topics.unreadable(stream.name) is not None for _, broker in self._clusters
         )
@@ -109,7 +106,7 @@ class Streams(Collection[StreamRecord], ClusterListener):
             self._open[self.ocid(unique)] = (broker, live)
 
     def topic_deleted(self, broker: Broker, live: LiveTopic) -> None:
-        """Handle a deleted topic. One that was created and deleted through Kafka leaves no record."""
+        """Handle a deleted topic. One created and deleted through Kafka leaves no record."""
         unique = live.topic.id.hex
         record = self._find_record(unique)
         recorded = unique in self._documents.streams.values or unique in self._asked
@@ -165,11 +162,11 @@ class Streams(Collection[StreamRecord], ClusterListener):
     # Look-ups
 
     def ocid(self, unique: str) -> str:
-        """A stream's OCID."""
+        """Return a stream's OCID."""
         return ocids.make(ocids.STREAM, self._documents.settings.region, unique)
 
     def find(self, stream_id: str) -> Place:
-        """Return the topic of a writable and readable stream. Raises OciError: 404; 409 before it is ACTIVE."""
+        """Return the topic of a stream. Raises OciError: 404; 409 before it is ACTIVE."""
         try:
             return self._open[stream_id]
         except KeyError:
@@ -183,22 +180,22 @@ class Streams(Collection[StreamRecord], ClusterListener):
         stored = self._documents.streams.get(topic_id.hex)
         if stored is not None and state_of(stored, self._documents.clock.now_ms()) == "CREATING":
             raise OciError(409, f"Stream {stream_id} is CREATING: it can be used when it is ACTIVE", "IncorrectState")
-        # Cache one OCID only, because OCIDs of other regions are unlimited.
+        # Not `stream_id`, because OCIDs of other regions are unlimited.
         self._open[self.ocid(topic_id.hex)] = place
         return place
 
     def all(self) -> list[StreamRecord]:
-        """Return every stream, including deleted ones."""
+        """Return all streams, including deleted ones."""
         return [record for record in self.each() if record is not None]
 
     def each(self) -> Iterator[StreamRecord | None]:
-        """Yield as `all`, one per step, or None for a removed one, because thousands take tens of milliseconds."""
+        """Yield as `all`, one per step because thousands take long, or None for a removed one."""
         for unique in {**self._documents.streams.values, **self._lost, **self._live}:
             record = self._find_record(unique)
             yield record if record is not None and self._documents.known(record) else None
 
     def in_pool(self, pool: PoolRecord) -> list[StreamRecord]:
-        """The streams of a pool that have not been deleted."""
+        """Return the existing streams of a pool."""
         return [record for record in self.all() if record.pool == pool.id and not is_deleted(record)]
 
     def _unique_of(self, ocid: str) -> str | None:
@@ -206,7 +203,6 @@ class Streams(Collection[StreamRecord], ClusterListener):
         return None if topic_id is None else topic_id.hex
 
     def _find_record(self, unique: str) -> StreamRecord | None:
-        """Return a stream's record. The topic, if it exists, overrides stored values."""
         stored = self._lost.get(unique) or self._documents.streams.get(unique)
         place = self._live.get(unique)
         if place is None:
@@ -296,7 +292,6 @@ class Streams(Collection[StreamRecord], ClusterListener):
             raise OciError(400, TOO_MANY_PARTITIONS, "LimitExceeded")
 
     def _check_name_in_pool(self, name: str, pool: PoolRecord) -> None:
-        """Check a name, which is free again when its former stream is DELETED."""
         now_ms = self._documents.clock.now_ms()
         if self._documents.settings.lifecycle_delay_ms and any(
             stream.name == name and stream.pool == pool.id and state_of(stream, now_ms) == "DELETING"
@@ -307,7 +302,7 @@ class Streams(Collection[StreamRecord], ClusterListener):
     async def update(
         self, ocid: str, if_match: str | None, fields: Mapping[str, Any], pool: PoolRecord | None = None
     ) -> tuple[StreamRecord, WorkRequestRecord]:
-        """Change fields of a stream's record, and its pool (None: unchanged)."""
+        """Change a stream's record, and its pool (None: unchanged)."""
         record = self.changeable(ocid, if_match, fields)
         self._check_readable(ocid, record)
         if pool is not None and pool.id != record.pool:
@@ -332,7 +327,7 @@ class Streams(Collection[StreamRecord], ClusterListener):
 
     @contextlib.contextmanager
     def asked(self, uniques: Sequence[str]) -> Iterator[None]:
-        """Mark streams as deleted through this API within the context, so that they leave records."""
+        """Mark streams as deleted through this API, so that they leave records."""
         self._asked.update(uniques)
         try:
             yield

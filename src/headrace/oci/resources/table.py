@@ -1,7 +1,7 @@
-"""Resources of one kind by id, with the space of resources in use and of remembered ones.
+"""Resources of one kind by id.
 
-OCI keeps deleted resources with their tags for 90 days. A client can delete faster than that, so each kind forgets its
-oldest deleted resources first.
+OCI keeps deleted resources for 90 days. A client can delete faster than that, so each kind forgets its oldest deleted
+resources first.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ MOST_TOKENS = 10_000
 
 
 class Table(Generic[V]):
-    """Values of one kind by id, as stored."""
+    """Values by id, as stored."""
 
     def __init__(self, kind: str, value: type[V]) -> None:
         self.kind = kind
@@ -45,7 +45,7 @@ class Table(Generic[V]):
         self._unreadable = Unreadable()
 
     async def load(self, storage: DocumentStorage) -> None:
-        """Load all values, yielding regularly because there may be tens of thousands."""
+        """Load all values, yielding regularly."""
         self._unreadable = storage.unreadable
         read = await readable(storage, self.kind, lambda _, text: (self._decoder.decode(text), len(text)))
         self.values, self.remembered, self.used = {}, {}, {}
@@ -79,7 +79,7 @@ class Table(Generic[V]):
         self.used_bytes -= self.used.pop(name, 0)
 
     def beyond(self, count: int, size: int) -> Iterator[str]:
-        """Return the oldest values to forget before remembering this many more, with this many bytes in total."""
+        """Yield the oldest values to forget for `count` more of `size` bytes in total."""
         count += len(self.remembered)
         size += self.remembered_bytes
         for name, its_size in self.remembered.items():
@@ -90,11 +90,7 @@ class Table(Generic[V]):
             yield name
 
     def check_room(self, *, grows: bool = True) -> None:
-        """Raise OciError if no more resources or tags fit.
-
-        Args:
-            grows: whether a resource is added rather than changed.
-        """
+        """Raise OciError if no more resources (`grows`) or tags fit."""
         if grows and len(self.used) >= MOST_IN_USE:
             raise OciError(
                 400, f"There are {MOST_IN_USE} of these resources already: delete one first", "LimitExceeded"
@@ -105,12 +101,12 @@ class Table(Generic[V]):
 
 
 def is_only_remembered(value: object) -> bool:
-    """Return whether a value only serves look-ups, so that it may be forgotten."""
+    """Return whether a value only serves look-ups."""
     return isinstance(value, WorkRequestRecord) or (isinstance(value, Record) and is_deleted(value))
 
 
 def check_token_room(tokens: Table[RetryToken], now_ms: int, token: str) -> None:
-    """Raise OciError 429 if a retry token does not fit. Expired ones do not count."""
+    """Raise OciError 429 if a retry token does not fit."""
     if token in tokens.values or len(tokens.values) < MOST_TOKENS:
         return
     soonest_ms = min(each.expires_ms for each in tokens.values.values())

@@ -52,7 +52,7 @@ class TlsContexts:
             if stamp != self._stamp:
                 self._stamp = stamp
                 self._context = _load(self.files)
-                _log.info("certificates were read again", keystore=str(self.files.keystore))
+                _log.info("certificates reloaded", keystore=str(self.files.keystore))
         except ValueError as error:
             _log.error("new certificates cannot be used; the old ones stay in use", reason=str(error))
         return self._context
@@ -82,7 +82,9 @@ class PeerContext:
                 self._context = self._made()
             except (OSError, ValueError) as error:
                 reason = _reason(error)
-                _log.error("other brokers cannot be asked with new certificates; the old ones stay", reason=reason)
+                _log.error(
+                    "requests to other brokers cannot use new certificates; the old ones stay in use", reason=reason
+                )
         self._stamp = stamp
         return self._context
 

@@ -142,7 +142,7 @@ class JournaledAcks:
         if not self._gone:
             self._gone = True
             _log.error(
-                "the journal is not where it was: every batch waits for Redis until there is one again",
+                "the journal file is missing: every batch waits for Redis until it is recreated",
                 journal=str(self._journal.path),
             )
         if self._entered or self.stored_to > self._kept_to:
@@ -153,7 +153,7 @@ class JournaledAcks:
     def _is_back(self) -> None:
         if self._gone:
             self._gone, self._why = False, ""
-            _log.info("there is a journal again", journal=str(self._journal.path))
+            _log.info("the journal has been recreated", journal=str(self._journal.path))
 
     async def _make(self) -> None:
         try:
@@ -161,7 +161,7 @@ class JournaledAcks:
         except StoreError as error:
             if str(error) != self._why:
                 self._why = str(error)
-                _log.warning("no journal can be made", reason=self._why)
+                _log.warning("the journal cannot be created", reason=self._why)
         else:
             self._journal.close()
             self._journal = made

@@ -154,7 +154,7 @@ class RedisLogs(Searching):
         log.term, log.id = int(term), log_id
         if set_aside:
             _log.error(
-                "entries of another program in a log were moved aside",
+                "entries of another program were moved out of a log",
                 stream=stream,
                 entries=set_aside,
                 to=foreign_of(stream),
@@ -206,14 +206,14 @@ class RedisLogs(Searching):
             try:
                 producer_id, known = int(name), partition.decode_producer(value)
             except (ValueError, TypeError):
-                _log.error("a stored producer cannot be read; it starts again", stream=stream, producer=name[:20])
+                _log.error("a stored producer state cannot be read; it is reset", stream=stream, producer=name[:20])
                 continue
             if known.last_use_ms >= least:
                 producers[producer_id] = known
             else:
                 unsaved.add(producer_id)
         if stored == [] and offset < log_end and offset > 0:
-            _log.debug("a log with records has no stored producers", stream=stream)
+            _log.debug("a log with records has no producer snapshot", stream=stream)
         async for header in self._headers(stream, epochs, offset, log_end):
             if header.producer_id >= 0 and header.base_offset >= offset:
                 known_producer = producers.get(header.producer_id)
@@ -241,7 +241,7 @@ class RedisLogs(Searching):
                 if header.base_offset + header.span == following:
                     if header.base_offset > expected:
                         _log.error(
-                            "records in the middle of a log are gone", stream=stream, offset=expected,
+                            "records in the middle of a log are missing", stream=stream, offset=expected,
                             records=header.base_offset - expected,
                         )  # fmt: skip
                     yield header

@@ -53,7 +53,7 @@ async def replay(
     checked(await connection.call("HDEL", f"{{journal-{uuid4().hex}}}", ""))
     checked(await connection.call("PING"))
     if stored:
-        _log.info("stored the batches that were acknowledged before the last stop", batches=stored)
+        _log.info("journal replayed", batches=stored)
     if unfit or damaged:
         _tell(unfit, damaged, str(journal.set_aside()))
         return Journal.open(journal.path, size).renewed(size) if size else None
@@ -66,7 +66,7 @@ async def replay(
 def _tell(unfit: list[Entry], damaged: list[range], kept_in: str) -> None:
     for entry in unfit:
         _log.error(
-            "an acknowledged batch cannot be placed: another program wrote to its log, or the log has lost records",
+            "an acknowledged batch cannot be appended: another program wrote to its log, or the log has lost records",
             stream=entry.stream,
             offset=entry.base_offset,
             records=entry.append.span,

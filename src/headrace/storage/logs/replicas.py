@@ -169,7 +169,7 @@ class _Barrier:
                 self.stop(StorageUnavailable(str(error)))
                 return
             except (StorageUnavailable, Unreachable, TimeoutError) as error:
-                _log.debug("replicas were not asked", reason=str(error))
+                _log.debug("replicas not checked", reason=str(error))
             except BaseException:
                 self._waiting = [*asked, *self._waiting]
                 raise
@@ -205,9 +205,9 @@ class _Barrier:
         copies, was_short = self._copies, self._reached is not None and self._reached < self._copies
         self._reached = reached
         if reached < copies and not was_short:
-            _log.warning("too few servers have what is acknowledged", wanted=copies, have=reached)
+            _log.warning("acknowledged batches are under-replicated", wanted=copies, have=reached)
         elif reached >= copies and was_short:
-            _log.info("enough servers have what is acknowledged", wanted=copies, have=reached)
+            _log.info("acknowledged batches are replicated again", wanted=copies, have=reached)
 
     def _few(self, reached: int | None) -> str:
         wanted = f"min.insync.replicas={self._copies}"

@@ -222,7 +222,7 @@ class StreamWatcher:
         if self._block_ms:
             return
         self._block_ms = _SHORT_BLOCK_MS
-        _log.warning("CLIENT UNBLOCK is refused, entries are waited for in turns", reason=reason)
+        _log.warning("CLIENT UNBLOCK is rejected: entries are polled", reason=reason)
         waiting, self._connection = self._connection, Connection(self._url, beside=self._other)
         await waiting.close()
 
@@ -288,7 +288,7 @@ class StreamWatcher:
             if kind not in (b"stream", b"none"):
                 if stream not in self._no_streams:
                     self._no_streams.add(stream)
-                    _log.warning("key is no stream", key=stream, kind=str(kind))
+                    _log.warning("key is not a stream", key=stream, kind=str(kind))
                 self._after.pop(stream, None)
                 asyncio.get_running_loop().call_later(_NO_STREAM_S, self._try_again, stream, after)
 

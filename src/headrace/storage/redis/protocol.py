@@ -260,7 +260,7 @@ class RespProtocol(asyncio.BufferedProtocol):
     def reject(self, reason: str) -> None:
         """Abort the connection."""
         self.transport.abort()
-        _log.error("connection to Redis given up", reason=reason)
+        _log.error("connection to Redis closed", reason=reason)
 
     def _error(self, text: str) -> hiredis.ReplyError:
         """Called for errors only, so that not every reply is checked."""
@@ -281,7 +281,7 @@ class RespProtocol(asyncio.BufferedProtocol):
         try:
             self._owner.link_lost(self, exc)
         except Exception:
-            _log.exception("the loss of a connection could not be handled")
+            _log.exception("handling of a lost connection failed")
         error = StorageUnavailable("the connection to Redis was lost; whether the last writes happened is not known")
         held, self._held = self._held, deque()
         for callback in (*(each.callback for each in held), *waiting):

@@ -159,12 +159,13 @@ class ClusterShards:
                     each.connect_soon()
             except ERRORS as error:
                 self._untold = f"the cluster {in_the_way(error, self._url.url)[0]}"
-                _log.warning("the cluster does not tell its topology", reason=self._untold)
+                _log.warning("the Redis Cluster does not return its topology", reason=self._untold)
             else:
                 self._untold = ""
                 if doubts == self._doubts and all(each.connected for each in self._nodes.values()):
                     _log.info(
-                        "topology of the cluster", primaries=", ".join(f"{host}:{port}" for host, port in self._nodes)
+                        "Redis Cluster topology changed",
+                        primaries=", ".join(f"{host}:{port}" for host, port in self._nodes),
                     )
                     return
             await backoff.pause()

@@ -193,14 +193,14 @@ class DataDirectory:
                     closed.append(name)
         if closed:
             _log.warning(
-                "files with records were open to other users; now they are not",
+                "permissions of files with records were too open and have been fixed",
                 data=str(self.path),
                 files=closed,
             )
         mode = stat.S_IMODE(self.path.stat().st_mode)
         if mode & 0o077:
             _log.warning(
-                "the data directory is open to other users; chmod 700 closes it", data=str(self.path), mode=f"{mode:o}"
+                "other users can read the data directory: run chmod 700", data=str(self.path), mode=f"{mode:o}"
             )
 
     def _recorded_folder(self) -> Path | None:

@@ -94,10 +94,10 @@ class Watch:
         try:
             await asyncio.wait([asked], timeout=self._slow_s)
             if not asked.done():
-                _log.warning("Redis is slow: it has not answered a PING yet", after_ms=round(self._slow_s * 1000))
+                _log.warning("Redis is slow: no response to PING yet", after_ms=round(self._slow_s * 1000))
                 await asyncio.wait([asked])
                 if asked.exception() is None:
-                    _log.info("Redis has answered", after_ms=round((loop.time() - began) * 1000))
+                    _log.info("Redis has responded", after_ms=round((loop.time() - began) * 1000))
         finally:
             asked.cancel()
         error = None if asked.cancelled() else asked.exception()
@@ -128,19 +128,19 @@ class Watch:
             if not self._lost:
                 self._lost = True
                 _log.error(
-                    "the data directory was moved: no record is accepted until it is back",
+                    "the data directory is missing: no record is accepted until it is available again",
                     data=place,
                     reason=error.strerror,
                 )
             return
         if self._lost:
             self._lost = False
-            _log.info("the data directory is back", data=place)
+            _log.info("the data directory is available again", data=place)
         before, self._step = self._step, min(_STEPS, free * _STEPS // _LOW_BYTES)
         if self._step < before:
             _log.warning("the disk is nearly full", data=place, free_mib=free >> 20)
         elif self._step == _STEPS and before < _STEPS:
-            _log.info("the disk has room again", data=place, free_mib=free >> 20)
+            _log.info("the disk has free space again", data=place, free_mib=free >> 20)
 
     def look_at_descriptors(self) -> None:
         """Log when no file can be opened, and the end of it."""
@@ -152,11 +152,11 @@ class Watch:
             self._without += 1
             if self._without == 1:
                 _log.error(
-                    "no descriptors left: no client, no file and no Redis can be connected to or opened (ulimit -n)",
+                    "no file descriptors left (ulimit -n): new connections and files fail",
                     limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
                     whose="this process" if error.errno == errno.EMFILE else "the machine",
                 )
         else:
             if self._without:
-                _log.info("there are descriptors again", seconds_without=round(self._without * _LOOK_S))
+                _log.info("file descriptors are available again", seconds_without=round(self._without * _LOOK_S))
             self._without = 0

@@ -118,7 +118,7 @@ class RedisMaintenance:
             return
         self._refused[server.name] = reason
         _log.warning(
-            "Redis cannot be managed: see docs/guides/external-redis.md, or leave out headrace.redis.manage",
+            "Redis cannot be tuned: see docs/guides/external-redis.md, or leave out headrace.redis.manage",
             reason=reason,
             **_at(server),
         )
@@ -137,7 +137,7 @@ async def _is_settled(server: Primary) -> bool:
         for name, value in wanted.items():
             await server.ask("config_set", name, value)
         _log.info(
-            "set Redis for a log", **{name.replace("-", "_"): value for name, value in wanted.items()}, **_at(server)
+            "Redis settings changed", **{name.replace("-", "_"): value for name, value in wanted.items()}, **_at(server)
         )
     return told.append_only == "yes"
 

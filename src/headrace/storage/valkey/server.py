@@ -131,7 +131,7 @@ class EmbeddedValkey:
             self._process = await self._running(self._directory, self._client, progress or (lambda _part: None))
             self._process.on_exit = self._ended
             if self._process.exited:
-                raise StoreError(f"the embedded Valkey ended at once; see {self._directory.log}")
+                raise StoreError(f"the embedded Valkey exited at once; see {self._directory.log}")
             await self._guard(self._directory, self._client)
         except OSError as error:
             await self._close(signal.SIGKILL)
@@ -190,10 +190,10 @@ class EmbeddedValkey:
         self, orphan: ValkeyProcess, client: redis.asyncio.Redis, progress: Callable[[float], None]
     ) -> bool:
         if not runs_program(orphan.pid, program(self._program)):
-            _log.info("the Valkey found running is of another version, replacing it", pid=orphan.pid)
+            _log.info("the running Valkey has another version and is replaced", pid=orphan.pid)
             return False
         if not await _ready(orphan, client, progress, _ORPHAN_S):
-            _log.warning("the Valkey found running does not answer, replacing it", pid=orphan.pid)
+            _log.warning("the running Valkey does not respond and is replaced", pid=orphan.pid)
             # It would ignore SHUTDOWN. The kernel has what it acknowledged.
             orphan.send(signal.SIGKILL)
             await orphan.wait(_KILL_S)
@@ -206,12 +206,12 @@ class EmbeddedValkey:
                 first, *rest = changed.items()
                 await client.config_set(*first, *itertools.chain(*rest))
         except ResponseError as error:
-            _log.info("the Valkey found running has other settings, replacing it", pid=orphan.pid, reason=str(error))
+            _log.info("the running Valkey has other settings and is replaced", pid=orphan.pid, reason=str(error))
             return False
         except RedisError as error:
-            _log.warning("the Valkey found running cannot be used, replacing it", pid=orphan.pid, reason=str(error))
+            _log.warning("the running Valkey cannot be used and is replaced", pid=orphan.pid, reason=str(error))
             return False
-        _log.info("took over the Valkey that was running", pid=orphan.pid, changed=sorted(changed))
+        _log.info("reused the running Valkey", pid=orphan.pid, changed=sorted(changed))
         return True
 
     async def _spawn(
@@ -288,7 +288,7 @@ class EmbeddedValkey:
         )
         if self.on_exit is not None:
             self.on_exit(reason)
-        _log.error("the embedded Valkey ended", pid=self._process.pid, how=self._process.ending.strip(), log=said)
+        _log.error("the embedded Valkey exited", pid=self._process.pid, how=self._process.ending.strip(), log=said)
 
     async def _close(self, number: signal.Signals) -> None:
         process, client, directory = self._process, self._client, self._directory
@@ -411,7 +411,7 @@ async def _kill_all(directory: DataDirectory) -> None:
             f"{directory.path}; stop it, or choose another directory with --data"
         )
     for pid in pids:
-        _log.warning("ending a Valkey that uses the data directory and has no socket", pid=pid)
+        _log.warning("stopping a Valkey that uses the data directory without a socket", pid=pid)
         with contextlib.suppress(ProcessLookupError):
             process = ValkeyProcess(pid, None)
             process.send(signal.SIGKILL)
