@@ -225,7 +225,7 @@ async def test_everything_is_loaded_where_changes_are_gone_that_newer_ones_hide(
 
 
 async def test_an_announced_membership_is_known_while_everything_is_loaded(site: Site) -> None:
-    """Until it has come what another broker tells is not taken for what was so before."""
+    """Before it arrives, the answer of another broker is not taken for the earlier state."""
     site.redis.may_read.set()
     site.redis.tell(Leader(10, 2))
     await site.follower.current()

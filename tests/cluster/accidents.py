@@ -84,7 +84,7 @@ class OfBrokers:
         return f"{dead or 'nobody'} started"
 
     def _started(self, node: int) -> bool:
-        """Whether it could be started. While its storage is not all there it ends, as told, for others to try again."""
+        """Whether it could be started. Without complete storage it exits, as configured, and the caller retries."""
         try:
             self._over.start(node)
         except ServerFailed as error:

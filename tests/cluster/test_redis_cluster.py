@@ -243,7 +243,7 @@ def test_native_topics_are_streams_of_the_cluster(cluster: RedisCluster, three: 
 
 
 def test_readers_of_the_storage_find_each_log(cluster: RedisCluster, three: Brokers, topic: str) -> None:
-    """Spark's executors read so, by the URL that the server tells."""
+    """Spark's executors read in this way, by the URL that the server returns."""
     with Ledger(three.kafka, topic, partitions=PARTITIONS) as ledger:
         ledger.send(600)
         ledger.settle()

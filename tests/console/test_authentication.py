@@ -40,7 +40,7 @@ def basic(text: str) -> bytes:
 
 
 async def ask(users: Users, peer: str | None, authorization: bytes | None = None) -> tuple[int, str, dict[str, str]]:
-    """Status, text and headers of the answer; a page tells who asks."""
+    """Status, text and headers of the response; the page shows the user."""
     clock = MovableClock()
     clock.bind(asyncio.get_running_loop())
     visitors = Visitors(users, None, Sessions(users, clock, 60_000), Audit(clock), clock, 0, is_loopback)

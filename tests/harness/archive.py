@@ -101,7 +101,7 @@ def _text(time: Any) -> str:
 
 
 def told_of(storage: str, topic: str) -> ArchiveReport:
-    """What the archive of a topic last told the console."""
+    """The last status that the archive of a topic reported to the console."""
     with redis.Redis.from_url(storage) as connection:
         documents = connection.hvals(Keyspace().documents(ARCHIVE_RUNS))
     (found,) = [

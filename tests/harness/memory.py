@@ -86,7 +86,7 @@ class MemoryCopies:
         self.asked.pop(0)(error)
 
     def come(self, error: Exception | None = None) -> None:
-        """Tell those who wait however long it takes."""
+        """Wake the callers that wait without a limit."""
         patient, self.patient = self.patient, []
         for done in patient:
             done(error)

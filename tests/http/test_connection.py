@@ -236,7 +236,7 @@ async def test_requests_that_are_sent_ahead_wait_and_are_all_answered() -> None:
 )
 @pytest.mark.parametrize("ahead", [1, 3])
 async def test_errors_after_requests_follow_their_answers(wrong: bytes, ahead: int) -> None:
-    """Told first it would be taken for an answer to one that was done."""
+    """Sent first, it would be taken for the response to a completed request."""
     async with served() as here:
         here.app.go_on.clear()
         reader, writer = await here.connect()

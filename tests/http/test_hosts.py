@@ -39,7 +39,7 @@ def test_loopback_the_listeners_own_names_and_the_address_it_came_to_pass(text: 
      "10.1.2.4", "169.254.169.254", "0.0.0.0:8080", "", ":8080", "localhost:8080:1", "user@localhost", "localhost/x",
      "[::2]", "[localhost", "localhost example.com", "localhost,example.com", "\xe4", "x" * 100_000, "2130706433"],
 )  # fmt: skip
-def test_every_other_name_is_refused_and_the_remedy_told(text: str) -> None:
+def test_every_other_name_is_refused_with_a_remedy(text: str) -> None:
     refused = ask(Hosts(["broker.example.org"]), (b"host", text.encode("latin-1")))
     assert refused is not None
     assert (refused.status, refused.code) == (403, "NotAllowed")

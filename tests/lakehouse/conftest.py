@@ -17,7 +17,7 @@ Record = tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | No
 
 
 def a_record(offset: int) -> Record:
-    """Told apart by its offset; of ten in a row some have nulls, empty ones and headers."""
+    """Identified by its offset; of ten in a row some have nulls, empty values and headers."""
     key = None if offset % 10 == 1 else b"" if offset % 10 == 2 else b"k%d" % offset
     value = None if offset % 10 == 3 else b"" if offset % 10 == 4 else b"v%d" % offset * 20
     headers: tuple[tuple[str, bytes | None], ...] = ()

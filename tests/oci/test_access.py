@@ -153,6 +153,6 @@ def test_off_takes_anybody() -> None:
         assert bare(server, "GET", STREAMS, authorization="Basic dTpw") == (200, [])
 
 
-def test_whether_anything_is_there_is_not_told_to_strangers(verifying: InProcessServer) -> None:
+def test_unauthorized_clients_cannot_find_out_what_exists(verifying: InProcessServer) -> None:
     for target in ("/20180418/streams/ocid1.stream.oc1.local.x", "/20180418/streams?compartmentId=x&limit=0"):
         assert bare(verifying, "GET", target)[0] == 401

@@ -107,7 +107,7 @@ def test_the_other_listener_keeps_its_paths(api: Api) -> None:
 
 
 @pytest.mark.parametrize("path", ["/20180418x", "/20190101/streams", "/streams", "/prefix/20180418/streams", "/a%2Fb"])
-def test_a_path_that_is_nobodys_is_an_error_that_clients_can_read(api: Api, path: str) -> None:
+def test_an_unknown_path_is_an_error_that_clients_can_read(api: Api, path: str) -> None:
     for method, body in (("GET", None), ("POST", b"{}"), ("DELETE", None)):
         assert api.call(method, path, body, base="").error == (404, "NotFound", "Not Found")
 

@@ -84,7 +84,7 @@ def spark_pipelines(folder: Path) -> "subprocess.CompletedProcess[str]":
 @pytest.mark.pipelines
 @pytest.mark.timeout(1200)
 def test_a_new_project_runs_at_once_and_a_second_time(tmp_path: Path) -> None:
-    """With a login, in a file that git leaves out. What tells it from one without is an option of its source."""
+    """With a login, in a file that git leaves out. It differs from one without a login by an option of its source."""
     folder = tmp_path / "orders"
     login = tmp_path / "login.properties"
     with secured_server(tmp_path) as secured:

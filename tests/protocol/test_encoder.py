@@ -40,7 +40,7 @@ def test_splices_batches_without_copying(version: int, kind: type) -> None:
 
 
 @pytest.mark.parametrize("version", [4, 12])
-def test_tells_null_from_empty_records(version: int) -> None:
+def test_null_and_empty_records_are_encoded_differently(version: int) -> None:
     response = fetch_response(None, b"", [], ())
     encoded = response.encode(version)
     assert len(encoded) == 1

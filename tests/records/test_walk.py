@@ -166,7 +166,7 @@ def test_a_few_records_by_what_their_keys_have(part: bytes, wanted: list[int]) -
     assert offsets(few(KEYED, 53, part)) == [offset for offset in wanted if offset >= 53]
 
 
-def test_a_few_records_are_no_more_than_wanted_and_tell_where_to_go_on() -> None:
+def test_records_are_limited_and_return_the_offset_to_continue_at() -> None:
     assert (offsets(found := few(KEYED, 51, most=2)), found.following) == ([51, 52], 53)
     assert (offsets(found := few(KEYED, 51, b"ab", most=1)), found.following) == ([52], 55)
     assert (offsets(found := few(KEYED, most_bytes=16)), found.following) == ([50, 51], 52)

@@ -163,7 +163,7 @@ def test_an_unknown_variable_is_refused_with_a_near_one() -> None:
         load(environ={"HEADRACE_KAFKAA": "x"})
 
 
-def test_the_variables_of_a_kubernetes_service_are_nobodys_options() -> None:
+def test_the_variables_of_a_kubernetes_service_are_not_options() -> None:
     load(
         environ={
             "HEADRACE_PORT": "tcp://10.0.0.1:9092",

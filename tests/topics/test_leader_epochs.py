@@ -31,7 +31,7 @@ def test_where_an_epoch_ends(epoch: int, answer: tuple[int, int]) -> None:
 
 
 def test_one_that_was_trimmed_ends_where_the_oldest_begins() -> None:
-    """A consumer that has read all of it goes on there: told of none it would go wherever its policy says."""
+    """A consumer that has read all of it goes on there: without one it would apply its reset policy."""
     assert LeaderEpochs([EpochRow(3, 10, 4), EpochRow(7, 20, 7)]).end_of(2, 25) == (2, 10)
 
 

@@ -92,7 +92,7 @@ async def test_a_log_that_another_broker_has_led_is_recovered() -> None:
 
 
 async def test_after_a_missed_view_storage_is_asked_who_has_opened_a_log_since(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who led it by that view may have died before it told anybody."""
+    """The leader in that membership may have died before it announced itself."""
     broker = OneBroker(1)
     await broker.join(2, WITHOUT_2)
     await broker.has_told()

@@ -256,7 +256,7 @@ async def test_pending_offsets_of_a_deleted_topic_delay_no_client() -> None:
 
 
 class _Shown:
-    """A partition that is asked to show positions, and does when told."""
+    """A partition that shows committed offsets when the test lets it."""
 
     stream = "s"
 
@@ -386,7 +386,7 @@ async def test_a_group_with_a_very_long_name_is_not_made(table: GroupCoordinator
     assert table.names() == ["n" * 1_024]
 
 
-async def test_a_group_too_many_is_refused_and_told_once_and_the_others_go_on(
+async def test_a_group_beyond_the_limit_is_refused_and_logged_once(
     storage: MemoryStorage, clock: ManualClock, partition: LeaderPartition
 ) -> None:
     table = GroupCoordinator(storage.groups, clock, GroupSettings(max_groups=2), lambda _: partition)

@@ -367,7 +367,7 @@ async def test_a_batch_that_a_native_topic_would_not_take_is_moved_in_pieces(
     before = await all_of(live)
     assert await convert(broker.topics, "t", "native", NoPositions()) == len(before) == len(LARGE[kind])
     assert live.config.native
-    # Not compared by pytest: it would tell how megabytes differ.
+    # Not compared by pytest, which would print how megabytes differ.
     assert (await all_of(live) == before) is True
 
 

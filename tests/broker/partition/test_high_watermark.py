@@ -159,7 +159,7 @@ async def test_a_recovered_log_is_proved_where_replication_is_no_longer_required
     partition.want_copies(1)
     storage.unavailable = False
     with pytest.raises(StorageUnavailable, match="t-0: the connection was lost"):
-        await partition.settle()  # a conversion would leave behind what the opening will tell
+        await partition.settle()  # a conversion would miss what recovery will report
 
     before = partition.leader_epoch
     while partition.leader_epoch == before:

@@ -189,7 +189,7 @@ async def test_what_was_read_ahead_is_in_memory(
     assert total == 2 * size
 
 
-async def test_what_was_read_ahead_of_a_log_that_was_trimmed_is_not_told(
+async def test_trimmed_records_that_were_read_ahead_are_not_returned(
     partition: LeaderPartition, storage: MemoryStorage, drop_cached: Callable[[], None]
 ) -> None:
     for _ in range(3):

@@ -123,7 +123,7 @@ def ruled() -> Iterator[Guarded]:
         yield started
 
 
-def test_no_page_and_no_cursor_tells_of_what_is_hidden(ruled: Guarded) -> None:
+def test_no_page_and_no_cursor_reveals_hidden_topics(ruled: Guarded) -> None:
     with ruled.connect("jane") as jane:
         cursor: Cursor = None
         seen = []
@@ -143,6 +143,6 @@ def test_what_is_refused_is_answered_alike_whether_it_is_there_or_not(ruled: Gua
         told = {each.name: (each.error_code, len(each.partitions)) for each in answer.topics}
         assert told == {"a-hidden": (refused, 0), "b-mine": (0, 2), "nowhere": (refused, 0)}
         assert {each.topic_id.int for each in answer.topics if each.error_code} == {0}
-        # A cursor at what is refused tells nothing either.
+        # A cursor at a refused topic reveals nothing either.
         there, gone = (ask(jane, "b-mine", name, cursor=(name, 0)) for name in ("a-hidden", "a-nowhere"))
         assert [each.error_code for each in there.topics] == [each.error_code for each in gone.topics]

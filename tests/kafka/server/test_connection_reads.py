@@ -1,4 +1,4 @@
-"""What one read of a socket brings is answered together: the connection over a storage that answers when told to."""
+"""Requests from one read of a socket are answered together, with a storage that responds on demand."""
 
 import asyncio
 import gc

@@ -46,7 +46,7 @@ def test_times_are_found_wherever_they_are(kept: Kept) -> None:
     assert kept.found(-3) == (42, T0 + 500)
 
 
-def test_times_of_the_server_are_still_told_as_such(kept: Kept) -> None:
+def test_log_append_times_are_still_marked_as_such(kept: Kept) -> None:
     kept.create(message_timestamp_type="LogAppendTime").fill(60)
     with Wire(kept.server.kafka) as wire:
         before = opened(wire.fetch(kept.name, 0).records)

@@ -132,7 +132,7 @@ def test_clients_of_three_libraries_write_and_read(server: InProcessServer, own:
     assert asyncio.run(read()) == [b"a" * 300_000, b"b" * 300_000]
 
 
-def test_each_listener_tells_its_own_address(server: InProcessServer, own: GeneratedFiles) -> None:
+def test_each_listener_advertises_its_own_address(server: InProcessServer, own: GeneratedFiles) -> None:
     for name, address in server.listeners.items():
         brokers = AdminClient(configuration(address, own)).list_topics(timeout=60).brokers.values()
         assert [f"{each.host}:{each.port}" for each in brokers] == [address], name

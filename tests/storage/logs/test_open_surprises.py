@@ -193,7 +193,7 @@ async def test_one_that_comes_back_with_less_in_the_middle_of_a_connection_is_no
 
 
 @pytest.mark.parametrize("other_has_led", [False, True])
-async def test_a_redis_that_can_be_read_and_not_written_tells_whether_another_broker_has_led_a_log(
+async def test_a_read_only_redis_shows_whether_another_broker_has_led_a_log(
     start: Start, *, other_has_led: bool
 ) -> None:
     with RedisServer() as server, redis.Redis.from_url(server.url) as link:
@@ -214,9 +214,7 @@ async def test_a_redis_that_can_be_read_and_not_written_tells_whether_another_br
         await owner.crash()
 
 
-async def test_a_redis_whose_memory_is_full_takes_the_write_that_tells_who_has_led_a_log(
-    start: Start, link: Any
-) -> None:
+async def test_a_redis_with_full_memory_accepts_the_write_that_verifies_the_leader(start: Start, link: Any) -> None:
     owner = await start()
     assert await owner.append(batch(1)) == Appended(0)
     link.config_set("maxmemory", 1)

@@ -59,7 +59,7 @@ async def test_what_lies_unread_in_a_stopped_redis_comes_in_before_the_next_owne
     assert (found.holes, found.doubled) == ([], [])
 
 
-async def test_what_a_leader_took_that_died_before_it_told_of_itself_is_found_after_a_missed_view(start: Start) -> None:
+async def test_appends_of_a_leader_that_died_unannounced_are_found_after_a_missed_membership(start: Start) -> None:
     """Until the next append nothing else would inform the broker that led the log before and after it."""
     owner = await start()
     assert await owner.append(batch(0)) == Appended(0)

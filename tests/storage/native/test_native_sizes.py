@@ -20,7 +20,7 @@ def offsets(read: NativeRead) -> list[int]:
 
 
 SIZES = [10] * 40 + [50_000, 200_000, 10, 30_000] + [10] * 5
-"""Of entries that another program wrote: small ones do not tell of the large ones behind them."""
+"""Of entries that another program wrote: small ones do not indicate the large ones after them."""
 
 
 def sizes(read: NativeRead) -> list[int]:
@@ -185,7 +185,7 @@ async def test_who_asks_for_the_end_at_the_same_time_has_one_answer(storage: Red
 
 
 @pytest.mark.parametrize("place", ["first", "last"])
-async def test_large_entries_are_not_copied_to_tell_the_end_once_more(
+async def test_large_entries_are_not_copied_to_find_the_end_again(
     storage: RedisStorage, open_storage: OpenStorage, raw: Any, place: str
 ) -> None:
     for number, size in enumerate((1 << 20, 10) if place == "first" else (10, 1 << 20)):

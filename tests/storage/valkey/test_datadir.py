@@ -19,7 +19,7 @@ def long_directory(parent: Path) -> Path:
     return parent / ("d" * (200 - len(os.fspath(parent)) - 1))
 
 
-def test_a_second_server_is_refused_at_once_and_told_who_is_there(short_path: Path) -> None:
+def test_a_second_server_is_refused_at_once_with_the_process_of_the_first(short_path: Path) -> None:
     first = DataDirectory.open(short_path)
     with pytest.raises(DataDirectoryBusy) as refused:
         DataDirectory.open(short_path)
