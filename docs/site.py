@@ -56,7 +56,7 @@ def decisions() -> str:
     lines = [
         "# Decisions",
         "",
-        "Each decision states a choice, its reasons, its costs, and how to notice that it was wrong.",
+        "Each decision has its context, the choice, the consequences, and signs that show a mistake.",
         "",
     ]
     for subject in sorted(subjects, key=lambda each: (each == "Other", each)):
