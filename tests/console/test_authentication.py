@@ -140,7 +140,7 @@ async def test_repeated_requests_are_logged_once(users: Users) -> None:
     assert await come(both[0]) == [("User:jane", ELSEWHERE, "HTTP Basic")]
 
 
-async def test_what_stays_open_asks_whether_the_login_lasts(users: Users) -> None:
+async def test_open_streams_check_whether_the_login_is_valid(users: Users) -> None:
     clock = ManualClock()
 
     async def check(_token: str) -> Bearer:

@@ -183,7 +183,7 @@ def test_the_source_of_uncached_reads_is_counted() -> None:
             assert (grown[0] > 0, grown[1] >= size) == (asked, of_the_file)
 
 
-def test_of_what_lies_in_the_file_a_server_keeps_little_in_memory() -> None:
+def test_a_server_caches_little_of_the_batches_in_the_file() -> None:
     pytest.importorskip("headrace.storage.valkey._aof", reason="the file is read by an extension")
     with InProcessServer(headrace_journal_bytes=0) as started, Wire(started.kafka) as wire:
         wire.create("large", max_message_bytes="2000000")
@@ -336,7 +336,7 @@ async def test_brokers_that_are_alive_are_counted_and_none_once_the_others_have_
     assert (alone, together, value(read(await page.render()), "brokers")) == (1, 2, 0)
 
 
-async def test_what_is_over_the_limit_is_counted() -> None:
+async def test_metric_series_beyond_the_limit_are_counted() -> None:
     counters = Counters()
     counters.listener("L", {number: str(number) for number in range(1_000)})
     samples = read(await page_of(counters, most_series=500).render())

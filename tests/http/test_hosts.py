@@ -150,7 +150,7 @@ def test_no_path_of_the_server_is_answered_under_a_foreign_name(server: InProces
             assert (status, json.loads(body)["code"]) == (403, "NotAllowed"), (method, path, headers)
 
 
-def test_what_a_proxy_would_say_is_not_believed() -> None:
+def test_headers_of_proxies_are_ignored() -> None:
     with InProcessServer(oci_auth="off") as server:
         address = server.http.removeprefix("http://")
         forged = {"x-forwarded-host": EVIL, "x-forwarded-proto": "https", "x-forwarded-for": "1.2.3.4"}

@@ -121,7 +121,7 @@ def test_a_request_without_a_signature_is_rejected(
         assert bare(server, "GET", STREAMS, **headers) == (401, {"code": "NotAuthenticated", "message": TEXT})
 
 
-def test_a_stranger_is_refused_before_the_body_is_taken_in(verifying: InProcessServer) -> None:
+def test_an_unauthorized_client_is_refused_before_its_body_is_read(verifying: InProcessServer) -> None:
     connection = http.client.HTTPConnection(verifying.http.removeprefix("http://"), timeout=60)
     try:
         connection.putrequest("POST", "/20180418/streams/ocid1.stream.oc1.local.x/messages")

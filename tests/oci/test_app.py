@@ -80,7 +80,7 @@ def test_a_chunked_body_is_taken_and_bounded(oci_server: InProcessServer, stream
     [b"NONSENSE\r\n\r\n", b"GET /20180418/\xff HTTP/1.1\r\nhost: localhost\r\n\r\n", b"\x16\x03\x01\x02\x00",
      b"POST /20180418/streams HTTP/1.1\r\nhost: localhost\r\ncontent-length: x\r\n\r\n"],
 )  # fmt: skip
-def test_what_is_no_http_is_answered_in_json(oci_server: InProcessServer, sent: bytes) -> None:
+def test_invalid_http_is_answered_in_json(oci_server: InProcessServer, sent: bytes) -> None:
     answer = raw(oci_server, sent, b"}")
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert answer.endswith(b'{"code":"CannotParseRequest","message":"Invalid HTTP request received."}')

@@ -47,7 +47,7 @@ def test_records_written_by_aiokafka(codec: int) -> None:
     ]
 
 
-def test_offsets_count_from_where_the_batch_lies_not_from_its_stamp() -> None:
+def test_offsets_count_from_the_stored_offset_and_not_from_the_base_offset() -> None:
     assert [record.offset for record in records(build([(b"k", b"v", 1, ())] * 2, base_offset=7), 2**53 - 9)] == [
         2**53 - 9,
         2**53 - 8,

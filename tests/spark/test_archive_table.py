@@ -103,7 +103,7 @@ def test_other_batch_sizes_after_a_lost_checkpoint_lose_nothing(
 
 
 @pytest.mark.parametrize("point", ["started", "files written", "table committed"])
-def test_killed_at_any_step_nothing_is_lost_or_doubled(
+def test_a_kill_at_any_step_loses_and_duplicates_nothing(
     storage: BareStorage, topic: Topic, table: Path, point: str
 ) -> None:
     class Killed(BaseException):
@@ -266,7 +266,7 @@ batches = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 100), st.integers
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batches)
-def test_whatever_batches_come_no_row_is_doubled_and_none_left_out(
+def test_no_row_is_duplicated_or_omitted_for_any_batches(
     storage: BareStorage, tmp_path: Path, wanted: list[tuple[int, int, int]]
 ) -> None:
     table = tmp_path / "table"

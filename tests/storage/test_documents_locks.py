@@ -77,7 +77,7 @@ async def test_a_wait_in_vain_is_reported(
         pass
 
 
-async def test_what_was_decided_under_a_lost_lock_is_not_written(open_storage: OpenStorage, raw: "redis.Redis") -> None:
+async def test_changes_under_a_lost_lock_are_not_written(open_storage: OpenStorage, raw: "redis.Redis") -> None:
     first, second = await two(open_storage, raw)
     async with first.documents.locked("name") as lost:
         # As if the first one had stood still for longer than its lease.

@@ -92,7 +92,7 @@ def test_a_value_that_is_not_taken_is_refused_with_the_reason(key: str, value: s
     assert str(caught.value).startswith(f"{key}={value}: ")
 
 
-def test_what_clients_commonly_send_is_accepted() -> None:
+def test_common_topic_configs_are_accepted() -> None:
     check({"segment.bytes": "52428800", "flush.ms": "1000", "cleanup.policy": "delete", "retention.ms": "-1"})
 
 

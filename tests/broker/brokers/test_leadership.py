@@ -238,7 +238,7 @@ async def test_an_opening_by_a_view_that_is_over_is_not_taken() -> None:
     assert asked == [4, 6]
 
 
-async def test_what_other_brokers_would_not_hear_of_is_refused_while_they_run() -> None:
+async def test_conversions_are_refused_while_other_brokers_run() -> None:
     broker = OneBroker(1)
     await broker.join(1, ALL)
     with pytest.raises(InvalidConfig, match=r"topic 't' cannot be converted while other brokers run \(2, 3\): stop"):

@@ -39,7 +39,7 @@ async def _very_many_join(table: GroupCoordinator, clock: ManualClock) -> "Seque
     return joining
 
 
-async def test_what_was_given_up_before_it_comes_to_its_group_is_not_done(table: GroupCoordinator) -> None:
+async def test_requests_given_up_before_they_reach_their_group_are_not_processed(table: GroupCoordinator) -> None:
     """Its client is gone, and may have committed more since."""
     told = await table.request("g", commit(7), lambda: True)
     assert isinstance(told, CommitResult)

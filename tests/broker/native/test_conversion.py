@@ -173,7 +173,7 @@ class Recording:
 
 
 @pytest.mark.parametrize("when", ["copying", "carrying"])
-async def test_groups_of_a_topic_that_stays_native_stand_where_they_stood(
+async def test_groups_of_a_topic_that_stays_native_keep_their_offsets(
     open_storage: OpenStorage, any_redis: RedisServer, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     """At the numbers of the log that it did not become they would read it from its beginning."""
@@ -207,7 +207,7 @@ async def test_groups_of_a_topic_that_stays_native_stand_where_they_stood(
     assert not live.partitions[0].paused
 
 
-async def test_what_a_broker_of_an_earlier_view_sends_behind_the_copy_is_refused(
+async def test_appends_by_an_earlier_membership_are_refused_after_the_copy(
     open_storage: OpenStorage, any_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was stopped, and wakes: acknowledged, its records would go with the old stream."""

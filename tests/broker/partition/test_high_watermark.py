@@ -129,7 +129,7 @@ async def test_appends_without_waiters_complete_in_order_when_the_setting_is_low
     assert (partition.log_end, results) == (5, [Appended(3), Appended(0)])
 
 
-async def test_what_waits_can_be_read_when_no_copies_are_wanted_any_more(
+async def test_waiting_batches_are_readable_once_no_replicas_are_required(
     partition: LeaderPartition, storage: MemoryStorage, budget: CacheBudget
 ) -> None:
     results: list[Appended | Exception] = []
@@ -378,7 +378,7 @@ async def test_records_that_the_next_primary_may_lack_are_not_readable(
     assert (partition.log_end, told) == (3, [len(log.batches[0].batch)])
 
 
-async def test_what_waited_for_copies_comes_again_before_what_was_sent_behind_it(
+async def test_batches_that_waited_for_replicas_are_retried_before_later_ones(
     partition: LeaderPartition, storage: MemoryStorage
 ) -> None:
     results: list[Appended | Exception] = []
@@ -425,7 +425,9 @@ async def test_a_reader_of_the_storage_sees_no_more_than_one_of_the_memory(
     assert await partition.find_offset(2_000, Searcher(Decompression())) == FoundOffset(3, 2_000)
 
 
-async def test_what_waits_for_its_copies_is_not_trimmed(partition: LeaderPartition, storage: MemoryStorage) -> None:
+async def test_batches_that_wait_for_replicas_are_not_trimmed(
+    partition: LeaderPartition, storage: MemoryStorage
+) -> None:
     for _ in range(3):
         partition.append(batch(3), lambda _: None, 2, 1_000)
     storage.logs.answer()

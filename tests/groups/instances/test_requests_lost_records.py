@@ -33,7 +33,7 @@ def test_a_reader_that_was_ahead_goes_on_where_the_log_was_cut(ctx: InstanceCont
     assert read(ctx, cursor)[0] == [*range(first, log_end + 8)]
 
 
-def test_what_was_in_hand_can_no_longer_be_committed_and_to_try_is_no_error(ctx: InstanceContext) -> None:
+def test_committing_messages_in_flight_has_no_effect_and_is_no_error(ctx: InstanceContext) -> None:
     old = at_seven(ctx, commit_on_get=False)
     ctx.lose(0, 6)
     ctx.publish(0, 8)
@@ -104,9 +104,7 @@ def test_a_server_that_was_started_again_knows_of_which_log_its_positions_are(ct
 
 
 @pytest.mark.parametrize("commit_on_get", [True, False])
-def test_what_is_committed_after_a_restart_stays_committed_where_nothing_was_lost(
-    ctx: InstanceContext, commit_on_get: bool
-) -> None:
+def test_commits_after_a_restart_stay_if_no_record_was_lost(ctx: InstanceContext, commit_on_get: bool) -> None:
     """The log was opened between the commit before and what was read behind that: it is the same log still."""
     ctx.publish(0, 5)
     cursor = ctx.get(ctx.create("a", commit_on_get=commit_on_get)).cursor
@@ -122,7 +120,7 @@ def test_what_is_committed_after_a_restart_stays_committed_where_nothing_was_los
     assert ctx.committed() == 7
 
 
-def test_what_was_in_hand_at_a_restart_and_is_lost_is_missed(ctx: InstanceContext) -> None:
+def test_messages_in_flight_at_a_restart_that_were_lost_are_missed(ctx: InstanceContext) -> None:
     cursor = at_seven(ctx, commit_on_get=False)
     ctx.reopen(0)
     ctx.publish(0, 3)

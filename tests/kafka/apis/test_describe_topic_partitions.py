@@ -136,7 +136,7 @@ def test_no_page_and_no_cursor_reveals_hidden_topics(ruled: Guarded) -> None:
     assert seen == [("b-mine", 0), ("b-mine", 1), ("d-mine", 0), ("d-mine", 1)]
 
 
-def test_what_is_refused_is_answered_alike_whether_it_is_there_or_not(ruled: Guarded) -> None:
+def test_a_refusal_does_not_depend_on_the_existence_of_the_resource(ruled: Guarded) -> None:
     refused = Code.TOPIC_AUTHORIZATION_FAILED
     with ruled.connect("jane") as jane:
         answer = ask(jane, "a-hidden", "b-mine", "nowhere")

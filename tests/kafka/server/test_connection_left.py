@@ -114,7 +114,7 @@ def values(wire: Wire, topic: str) -> list[bytes | None]:
     return found
 
 
-def test_what_is_sent_behind_what_takes_long_is_stored_in_its_order(
+def test_requests_after_a_long_one_are_stored_in_order(
     server: Left, made: GeneratedFiles, wire: Wire, topic: str
 ) -> None:
     sent = [b"%d" % number for number in range(100)]

@@ -324,7 +324,7 @@ def test_a_login_waits_for_the_requests_before_it(listeners: Listeners) -> None:
         assert topics(client) == ["inside"]
 
 
-def test_where_a_login_is_required_nothing_is_served_before(listeners: Listeners) -> None:
+def test_a_required_login_precedes_every_other_request(listeners: Listeners) -> None:
     with Wire(listeners.required) as client:
         versions(client)
         with pytest.raises(ConnectionEnded):

@@ -266,7 +266,7 @@ def test_a_request_is_answered_in_time_where_redis_is_stopped(
                      Code.INVALID_PARTITIONS, Code.GROUP_ID_NOT_FOUND}  # fmt: skip
 
 
-def test_what_was_asked_for_comes_to_pass(stoppable: Stoppable, client: Wire, topic: str) -> None:
+def test_requests_are_carried_out_after_a_timeout(stoppable: Stoppable, client: Wire, topic: str) -> None:
     client.create(topic)
     with stoppable.stopped(), Wire(stoppable.kafka) as other:
         other.send(creation(topic + "-late"), 7)

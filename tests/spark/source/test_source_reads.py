@@ -128,7 +128,7 @@ def test_spark_sql_finds_the_format_by_itself(reads: Reads, storage: BareStorage
         reads.spark.catalog.dropTempView("from_sql")
 
 
-def test_a_stream_goes_on_where_its_checkpoint_stands(
+def test_a_stream_continues_at_its_checkpoint(
     reads: Reads, storage: BareStorage, checkpoint: "tempfile.TemporaryDirectory[str]"
 ) -> None:
     topic = storage.create_topic("goes-on", partitions=2)

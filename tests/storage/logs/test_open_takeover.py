@@ -33,7 +33,7 @@ def process_of(link: Any) -> int:
 
 
 @pytest.mark.parametrize("size", [2_000, 200_000])
-async def test_what_lies_unread_in_a_stopped_redis_comes_in_before_the_next_owner_or_not_at_all(
+async def test_unread_appends_of_a_paused_redis_precede_the_next_leader_or_are_refused(
     start: Start, any_redis: RedisServer, link: Any, size: int
 ) -> None:
     """6 MB that a Redis has not read when its owner reconnects: it reads them after or before, and either is right."""
@@ -293,7 +293,7 @@ async def test_servers_that_take_over_from_each_other(start: Start, link: Any) -
 # Producers over openings
 
 
-async def test_what_an_opening_has_learned_of_producers_is_known_to_all_later_ones(start: Start) -> None:
+async def test_producers_found_by_a_recovery_are_known_to_later_ones(start: Start) -> None:
     """Each opening moves the snapshot on; what lay behind the one before is in it."""
     owner = await start(view=1)
     assert await owner.append(batch(1, producer=7, sequence=0)) == Appended(0)

@@ -136,7 +136,9 @@ async def test_what_is_new_to_a_group_is_weighed_behind_what_a_program_of_it_has
     assert (found.entries, found.wants) == (0, 50_005)
 
 
-async def test_what_a_program_of_the_group_has_read_is_not_looked_at_again(storage: RedisStorage, raw: Any) -> None:
+async def test_entries_that_a_program_of_the_group_has_read_are_not_checked_again(
+    storage: RedisStorage, raw: Any
+) -> None:
     for number, size in enumerate([10, 10, 10, 50_000, 10]):
         raw.xadd(KEY, {"value": "x" * size}, id=f"{1 + number}-0")
     await storage.native.enter(STREAM, "group", "m", 0)

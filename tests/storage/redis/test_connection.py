@@ -202,7 +202,7 @@ async def test_what_becomes_of_a_connection_is_no_clients_request(own_redis: Red
     assert told[0]["event"] == "connection to Redis lost"
 
 
-async def test_what_was_under_way_is_answered_when_the_connection_is_lost(own_redis: RedisServer) -> None:
+async def test_calls_in_flight_are_answered_when_the_connection_is_lost(own_redis: RedisServer) -> None:
     async with connected(own_redis.url) as connection:
         answers: list[Reply] = []
         connection.send([encode(["BLPOP", "nothing", 0])], answers.append)
