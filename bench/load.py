@@ -28,7 +28,7 @@ _AT_ONCE = 10_000
 
 
 class LoadFailed(Exception):
-    """Records were lost, doubled or refused, or did not come in time."""
+    """Records were lost, duplicated or refused, or did not arrive in time."""
 
 
 class Produce(msgspec.Struct, frozen=True, tag=True, kw_only=True):

@@ -86,7 +86,7 @@ def test_the_leader_epoch_rises_and_the_end_of_the_old_one_is_returned(started: 
 
 
 def test_a_consumer_that_was_ahead_skips_nothing(started: Server, storage: RedisServer) -> None:
-    """It stands at 7; the log ends at 4, and at 12 before it asks again: only the leader epoch shows it."""
+    """Its offset is 7; the log ends at 4, and at 12 before it asks again: only the leader epoch shows it."""
     produce(started, *range(4))
     failover = Failover(storage)
     produce(started, *range(4, 7))

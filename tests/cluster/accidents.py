@@ -51,7 +51,7 @@ class OfBrokers:
         return (self.kill, self.sleep, self.end, self.start, self.topics)
 
     def mend(self) -> None:
-        """Start those that do not run; all agree on who is there."""
+        """Start the brokers that do not run, and wait until all agree on the membership."""
         self.start()
         self._over.agree(list(self._over.servers))
 
@@ -250,7 +250,7 @@ class OfACluster:
 
 
 class AtOnce:
-    """A broker is killed, and within a tenth of a second a shard fails over: who takes over has to find it."""
+    """A broker is killed, and within a tenth of a second a shard fails over: the next leader has to find it."""
 
     def __init__(self, over: Brokers, cluster: RedisCluster, chance: random.Random) -> None:
         self._over, self._cluster, self._random = over, cluster, chance

@@ -1,4 +1,4 @@
-"""Three brokers over one Redis: who owns what, and what clients notice when one of them goes or comes."""
+"""Three brokers over one Redis: ownership, and effects on clients when a broker leaves or joins."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Who sees pages and metrics: this machine, and users from anywhere by HTTP Basic."""
+"""Access to pages and metrics: from this machine, and from anywhere by HTTP Basic."""
 
 import asyncio
 import base64

@@ -1,4 +1,4 @@
-"""The tutorial is run as it stands: its files, its commands in their order, and what they are said to print."""
+"""Runs the tutorial: its files, its commands in order, and their printed output."""
 
 import re
 import tempfile

@@ -66,7 +66,7 @@ class MemoryCopies:
     def __init__(self) -> None:
         self.asked: list[PlaceDone] = []
         self.patient: list[PlaceDone] = []
-        """Those who wait however long it takes."""
+        """Callers that wait without a limit."""
         self.why = ""
         """Why there would be too few."""
         self.promoted = 0

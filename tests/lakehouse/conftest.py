@@ -59,7 +59,7 @@ class Kept:
         return self
 
     def archive(self, up_to: int | None = None, **files: int) -> None:
-        """Bring everything that was written into the table, or what lies before an offset."""
+        """Archive all records, or those before an offset."""
         self.archiver.archive(len(self.written) if up_to is None else up_to, **files)
 
     def retain(self) -> tuple[int, int]:

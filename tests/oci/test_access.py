@@ -1,4 +1,4 @@
-"""The API as a whole in its three ways of asking who is there, with Oracle's SDK and without it."""
+"""The whole API in its three modes of authentication, with Oracle's SDK and without it."""
 
 import http.client
 import json

@@ -1,4 +1,4 @@
-"""Access rules hold for the OCI API, the console and the metrics: every operation and page as people who may not."""
+"""ACLs apply to the OCI API, the console and the metrics: every operation and page without rights."""
 
 import contextlib
 import hashlib

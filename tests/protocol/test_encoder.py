@@ -30,7 +30,7 @@ def fetch_response(*records: Records | None) -> FetchResponse:
 @pytest.mark.parametrize("version", [4, 11, 12, 17])
 @pytest.mark.parametrize("kind", [list, tuple])
 def test_splices_batches_without_copying(version: int, kind: type) -> None:
-    """What lies between the batches is one chunk; the batches themselves are the caller's objects."""
+    """The bytes between the batches are one chunk; the batches themselves are the caller's objects."""
     chunks = fetch_response(kind(BATCHES), b"z" * 300).encode(version)
 
     assert all(chunk is batch for chunk, batch in zip(chunks[1:4], BATCHES, strict=True))

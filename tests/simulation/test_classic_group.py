@@ -297,7 +297,7 @@ class World:
             self.check()
 
     def check_settled(self) -> None:
-        """Everyone who runs is in, has synced, and the partitions are theirs."""
+        """All running members have joined, have synced, and own the partitions."""
         running = [client for client in self.clients if client.running]
         assert self.ctx.group.state is (GroupState.STABLE if running else GroupState.EMPTY)
         described = self.ctx.group.describe()

@@ -21,7 +21,7 @@ HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallback
 
 
 class Trusting(msgspec.Struct):
-    """A server that lets in who has a token."""
+    """A server that accepts clients with a token."""
 
     server: InProcessServer
     issuer: Issuer

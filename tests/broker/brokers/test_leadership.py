@@ -155,7 +155,7 @@ async def test_a_leader_by_a_membership_still_in_flight_is_accepted() -> None:
 async def test_a_partition_that_the_next_view_gives_to_another_broker_is_no_error(
     monkeypatch: pytest.MonkeyPatch, view: int | None, why: Exception, level: str
 ) -> None:
-    """A broker that comes back is given its partitions; who had them hears of its view a moment later."""
+    """A broker that comes back is given its partitions; the previous leader gets the membership a moment later."""
     broker = OneBroker(1)
     if view is None:
         await broker.leading.open(TOPIC, [broker.log])

@@ -1,4 +1,4 @@
-"""Who leads a topic's logs while the topic is created, deleted or moved to another virtual cluster."""
+"""The leader of a topic's logs while the topic is created, deleted or moved to another virtual cluster."""
 
 import asyncio
 from typing import Any
@@ -53,7 +53,7 @@ async def test_all_clusters_follow_leaders_report_lost_records_and_forget_delete
 
 
 async def test_leaders_are_announced_again_after_a_move_to_another_cluster() -> None:
-    """Other brokers may take it for a new one, and forget who has opened its logs, which stay open here."""
+    """Other brokers may take it for a new one, and forget the leaders of its logs, which stay open here."""
     broker = OneBroker(1)
     clusters, first = await leading_in_clusters(broker)
     storage: Any = broker.storage

@@ -28,7 +28,7 @@ from headrace.topics.errors import StorageUnavailable
 
 
 async def _very_many_join(table: GroupCoordinator, clock: ManualClock) -> "Sequence[asyncio.Future[Result]]":
-    """A thousand, who are being answered."""
+    """A thousand members that are being answered."""
     joins = [msgspec.structs.replace(join(), token=object(), new_member_id=f"c-{each}") for each in range(1_000)]
     joining = [asyncio.ensure_future(table.request("g", each)) for each in joins]
     # A slow machine takes them in several slices of the event loop.
@@ -410,7 +410,7 @@ async def test_a_group_beyond_the_limit_is_refused_and_logged_once(
 
 
 async def test_the_response_to_a_join_does_not_iterate_all_members(table: GroupCoordinator, clock: ManualClock) -> None:
-    """Each line once, for who came and who left, also where one comes and goes between two looks."""
+    """One line for each member that joins or leaves, even between two checks."""
     with structlog.testing.capture_logs() as logged:
         joined = await stable(table, clock)
         others = [

@@ -102,7 +102,7 @@ async def test_others_have_their_turn_behind_what_was_planned_for_long(
 
 
 async def test_a_partition_that_cannot_be_read_holds_up_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It lies on a shard of a cluster that is away."""
+    """It is on an unavailable shard of a cluster."""
     await world.topic(3)
     a = await world.cursor()
     for partition in range(3):

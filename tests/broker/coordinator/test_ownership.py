@@ -157,7 +157,7 @@ async def test_positions_in_an_earlier_topic_of_the_name_go_when_the_group_is_ta
 
 
 async def test_positions_in_a_topic_that_this_broker_has_not_heard_of_yet_stay(site: Site) -> None:
-    """Who coordinated the group had; this one still knows the topic that was deleted."""
+    """The previous coordinator had; this one still has the deleted topic."""
     site.known = OLD
     kept = {PLACE: OffsetAndMetadata(offset=5, topic_id=NEW)}
     await site.groups.save("g", [SaveOffsets(kept)])

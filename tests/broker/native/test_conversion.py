@@ -39,7 +39,7 @@ VIEW = 7
 
 
 class NoPositions:
-    """No group stands anywhere in the topic."""
+    """No group has an offset in the topic."""
 
     async def wanted(self, live: LiveTopic) -> dict[int, set[int]]:
         return {}

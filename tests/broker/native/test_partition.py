@@ -97,7 +97,7 @@ def test_the_first_report_of_a_new_end_wakes_all_waiters() -> None:
 
 
 def test_an_answer_that_was_overtaken_does_not_say_that_entries_were_lost() -> None:
-    """Redis has answered two who asked, and the first of them comes to say so after the second."""
+    """Redis has answered two reads, and the first one is processed after the second."""
     before, after = (Extent(log_start=0, log_end=end, length=end, added=end, asked=0.0) for end in (1, 2))
     partition = NativePartition("t", 0, NativeStream("s", 16), before, cast("NativeStorage", Stream()))
     partition.learn(after)

@@ -326,7 +326,7 @@ async def test_waiters_are_notified_when_another_broker_takes_over(
 async def test_pending_bytes_for_slow_replicas_are_bounded(
     partition: LeaderPartition, storage: MemoryStorage, budget: CacheBudget
 ) -> None:
-    """Who sent it may have its answer, or be gone: it is held all the same."""
+    """It is held even if its sender has its response or has disconnected."""
     budget.most_held = 1
     results: list[Appended | Exception] = []
     partition.append(batch(3), results.append, 2, 0)

@@ -1,4 +1,4 @@
-"""Who gets what: instances come, go and take over, as Oracle documents it."""
+"""Shares of instances that join, leave and take over, as Oracle documents it."""
 
 import pytest
 from tests.harness.instances import TIMEOUT_MS, InstanceContext

@@ -1,4 +1,4 @@
-"""A log that comes back with less: who was ahead of it goes on where it was cut, and misses nothing new."""
+"""A log that comes back with less: a reader that was ahead continues at the cut, and misses nothing new."""
 
 import pytest
 from tests.harness.instances import InstanceContext

@@ -1,4 +1,4 @@
-"""Logins as they should be, and as they should not: frames changed, cut, doubled, out of order, or of another kind."""
+"""Valid and invalid logins: frames changed, cut, duplicated, out of order, or of another kind."""
 
 import contextlib
 import re

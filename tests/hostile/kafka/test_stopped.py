@@ -1,4 +1,4 @@
-"""Clients whose few kilobytes open to megabytes, while Redis stands still: memory, pings, and what becomes of them."""
+"""Clients whose few kilobytes expand to megabytes while Redis is paused: memory, pings and results."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Seals: only who has the secret makes one, and it is good for one request."""
+"""Signatures: they need the secret, and each is valid for one request."""
 
 import pytest
 

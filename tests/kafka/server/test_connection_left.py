@@ -222,7 +222,7 @@ def test_what_would_have_an_answer_and_was_not_begun_is_left() -> None:
 
 
 def test_what_was_not_begun_is_left_where_the_memory_is_used_up() -> None:
-    """Clients that come and leave would fill it beyond all bounds where Redis stands still."""
+    """Clients that connect and disconnect would fill it without limit while Redis is paused."""
     with guarded() as server, server.connect(ROOT) as wire:
         wire.create("topic", PARTITIONS)
         server.run(leave(server.clusters, long("topic"), short("topic", b"last"), most=100))

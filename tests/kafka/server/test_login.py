@@ -1,4 +1,4 @@
-"""Logging in on the wire (KIP-43, KIP-152): a listener with virtual clusters behind it, and who may go where."""
+"""Logging in on the wire (KIP-43, KIP-152): a listener with virtual clusters, and the access of users."""
 
 import asyncio
 import contextlib
@@ -68,7 +68,7 @@ class Listeners(msgspec.Struct):
     listeners: dict[str, KafkaListener]
 
     def principals(self, address: str) -> list[str]:
-        """Who is at the other end of a listener's connections."""
+        """The principals of a listener's connections."""
         return sorted(str(each.principal) for each in tuple(self.listeners[address].connections))
 
 

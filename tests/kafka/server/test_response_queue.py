@@ -1,4 +1,4 @@
-"""Answers that would take more memory than there is for them: no client waits for itself, or for another who does."""
+"""Responses beyond their memory: no client waits for itself, or for another that does."""
 
 from tests.harness.wire import Wire, batch
 

@@ -1,4 +1,4 @@
-"""Listeners with TLS: real clients and certificates, those of strangers, and handshakes that never end."""
+"""Listeners with TLS: real clients, own and foreign certificates, and handshakes that never end."""
 
 import asyncio
 import contextlib

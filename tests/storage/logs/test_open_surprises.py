@@ -125,7 +125,7 @@ async def test_a_redis_that_comes_back_with_less_raises_the_leader_epoch_and_say
 
 
 async def test_records_that_replaced_lost_ones_are_read_although_the_log_is_as_long(start: Start, link: Any) -> None:
-    """A broker stands still while a failover loses its last records, and the view by which another one led the log."""
+    """A broker is paused while a failover loses its last records and the membership of another leader."""
     owner = await of_a_redis_that_lost_the_end(start, link)
     second = await start(view=2)
     for number in range(3, 6):

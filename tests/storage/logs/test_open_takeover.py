@@ -1,4 +1,4 @@
-"""Who writes to a log when several believe that it is theirs: stopped owners, replicas, requests left unread."""
+"""Writes to a log that several brokers consider theirs: paused leaders, replicas, unread requests."""
 
 import asyncio
 import os
@@ -316,7 +316,7 @@ async def test_producers_that_cannot_be_read_are_forgotten_and_the_log_opens(sta
 
 
 async def test_producers_written_down_ahead_of_the_offset_are_known_as_they_were(start: Start) -> None:
-    """A server that is killed between two pieces: what lies behind the offset is read again, and known already."""
+    """A server that is killed between two pieces: later batches are read again, and known already."""
     owner = await start()
     for sequence in range(3):
         await owner.append(batch(sequence, producer=7, sequence=sequence))

@@ -1,4 +1,4 @@
-"""Who may append to a native partition: producers by their sequences, and a server whose appends come late."""
+"""Appends to a native partition: sequences of producers, and late appends of a server."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
