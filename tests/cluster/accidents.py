@@ -374,7 +374,7 @@ class AnyOf:
 
 
 class Together:
-    """An accident of one kind while one of another kind happens."""
+    """Inject a fault of one kind during one of another kind."""
 
     def __init__(self, one: Accidents, other: Accidents, chance: random.Random) -> None:
         self._one, self._other, self._random = one, other, chance

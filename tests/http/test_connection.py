@@ -277,7 +277,7 @@ LENGTH, CHUNKS = b"content-length: %d\r\n\r\n%b", b"transfer-encoding: chunked\r
 @pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize(("framing", "body"), [(LENGTH, b""), (LENGTH, b"xyz"), (LENGTH, START), (CHUNKS, START)])
 async def test_there_is_nothing_to_upgrade_to(framing: bytes, body: bytes, apart: bool) -> None:
-    """Java's client asks for HTTP/2 with each first request. Its body is one, and what comes behind it is answered."""
+    """Java's client asks for HTTP/2 with each first request. Its body is one, and later requests are answered."""
     framed = framing % (len(body), body)
     count = 3
     async with served() as here:

@@ -27,7 +27,7 @@ TURNS = 60
 
 
 def extents(chunk: Buffer) -> list[tuple[int, int]]:
-    """Offset of each batch in a buffer, and the one behind it."""
+    """Offset of each batch in a buffer, and the next one."""
     view, at = memoryview(chunk), 0
     found: list[tuple[int, int]] = []
     while at < len(view):

@@ -230,7 +230,7 @@ def test_the_results_of_a_recovery_are_among_the_changes() -> None:
 
 
 def test_behind_a_refusal_an_unknown_producer_goes_on_where_it_was_refused() -> None:
-    """It has five batches under way: those behind the first must not enter before it."""
+    """It has five batches in flight: later ones must not be appended before the first."""
     first = OffsetAssigner(0)
     for sequence in (3, 5, 6):
         first.refused.refuse(batch(1, 7, sequence))
@@ -346,7 +346,7 @@ def test_a_producer_that_makes_room_goes_on_behind_what_was_stored(monkeypatch: 
 
 
 def test_a_refused_batch_that_its_producer_has_given_up_is_missing_after_a_while() -> None:
-    """The Java client does after `delivery.timeout.ms`, and sends what was behind it again and again."""
+    """The Java client does after `delivery.timeout.ms`, and retries the later batches again and again."""
     clock = ManualClock()
     owner = OffsetAssigner(0, sent_up_to(2), (), RejectedBatches(clock.ticks_ms))
 

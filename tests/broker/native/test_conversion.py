@@ -463,7 +463,7 @@ async def test_the_old_streams_of_a_server_that_died_behind_the_step_that_counts
 
 
 class Crash(BaseException):
-    """The process ends: nothing that cleans up behind an Exception runs."""
+    """The process ends: no cleanup after an Exception runs."""
 
 
 @pytest.mark.parametrize("to", ["native", "log"])

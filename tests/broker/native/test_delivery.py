@@ -325,7 +325,7 @@ async def test_pending_entries_are_served_while_redis_refuses_writes(refusal: St
 
 @UNWRITABLE
 async def test_possibly_foreign_records_wait_until_redis_takes_writes(refusal: StorageUnavailable) -> None:
-    """What a program or an earlier member was given; and a group that is not there would begin behind what was read."""
+    """Entries of a program or an earlier member; a missing group would begin after the records that were read."""
     group = Reading([SOME] * 6)
     group.stream.refusal = refusal
     with pytest.raises(type(refusal)):

@@ -34,7 +34,7 @@ from headrace.topics.rejected_batches import WAIT_MS, RejectedBatches
 
 
 class InDoubt:
-    """Another primary may have taken over whenever copies are waited for."""
+    """Another primary may have taken over during any wait for replicas."""
 
     def primary(self, _stream: str) -> int:
         return 0
@@ -156,7 +156,7 @@ def test_exhausted_offsets_are_logged_once() -> None:
 
 
 def test_a_refused_batch_that_its_producer_has_given_up_is_missing_after_a_while() -> None:
-    """The Java client does after `delivery.timeout.ms`, and sends what was behind it again and again."""
+    """The Java client does after `delivery.timeout.ms`, and retries the later batches again and again."""
     clock = ManualClock()
     stream = Stream(Appended(1), StorageUnavailable("gone"), *[OutOfOrderSequence("expected 1")] * 3, Appended(2))
     partition = answering(stream, RejectedBatches(clock.ticks_ms))

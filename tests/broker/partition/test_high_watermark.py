@@ -257,7 +257,7 @@ async def test_a_new_leader_knows_its_observed_high_watermark(
 async def test_a_restarted_leader_knows_what_readers_were_shown(
     partition: LeaderPartition, storage: MemoryStorage, clock: ManualClock
 ) -> None:
-    """Written down within a second, not with each batch: without copies it is read that far."""
+    """Written down within a second, not with each batch: without replicas it is read that far."""
     partition.want_copies(2)
     for _ in range(2):
         partition.append(batch(3), lambda _: None, 2, 0)

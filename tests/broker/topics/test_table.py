@@ -1,4 +1,4 @@
-"""The table of topics: creation, deletion, what a storage that fails leaves behind."""
+"""The table of topics: creation, deletion, and remains after a storage failure."""
 
 import asyncio
 from uuid import UUID

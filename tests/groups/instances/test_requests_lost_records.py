@@ -15,7 +15,7 @@ def read(ctx: InstanceContext, cursor: GroupCursor) -> tuple[list[int], GroupCur
 
 
 def at_seven(ctx: InstanceContext, *, commit_on_get: bool = True) -> GroupCursor:
-    """A reader behind seven records, of which it has committed five."""
+    """A reader that has read seven records and committed five."""
     ctx.publish(0, 5)
     cursor = ctx.get(ctx.create("a", commit_on_get=commit_on_get)).cursor
     if not commit_on_get:
@@ -105,7 +105,7 @@ def test_a_server_that_was_started_again_knows_of_which_log_its_positions_are(ct
 
 @pytest.mark.parametrize("commit_on_get", [True, False])
 def test_commits_after_a_restart_stay_if_no_record_was_lost(ctx: InstanceContext, commit_on_get: bool) -> None:
-    """The log was opened between the commit before and what was read behind that: it is the same log still."""
+    """The log was recovered between the last commit and the later read: it is still the same log."""
     ctx.publish(0, 5)
     cursor = ctx.get(ctx.create("a", commit_on_get=commit_on_get)).cursor
     cursor = ctx.get(ctx.commit_cursor(cursor)).cursor

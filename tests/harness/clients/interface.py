@@ -62,7 +62,7 @@ class Member(ABC):
 
     @abstractmethod
     def commit(self) -> None:
-        """Commit behind what `poll` has returned."""
+        """Commit the offsets after the records that `poll` has returned."""
 
     @abstractmethod
     def close(self) -> None:

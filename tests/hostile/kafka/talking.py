@@ -67,7 +67,7 @@ def _final(client: ScramClient, heard: bytes) -> bytes:
 def frames(
     guest: Guest, mechanism: str, *, bare: bool, version: int = 2, change: Callable[[bytes], bytes] = bytes
 ) -> list[Frame]:
-    """A login: the handshake, and the tokens behind it, changed, in requests or bare."""
+    """A login: the handshake and the tokens after it, changed, in requests or bare."""
     begun = encoded(SaslHandshakeRequest(mechanism=mechanism), 0 if bare else 1)
 
     def framed(token: bytes) -> bytes:

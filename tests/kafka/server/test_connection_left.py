@@ -1,4 +1,4 @@
-"""What a client sent before it left: what it wants no answer to is stored all the same, also behind what takes long."""
+"""Requests of a client that has disconnected: batches with acks=0 are stored, even after a long request."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ from headrace.security.tls.files import GeneratedFiles, create
 from headrace.testing import InProcessServer
 
 PARTITIONS = 101
-"""With so many a request is placed turn by turn, and holds up what is sent behind it."""
+"""With that many, a request is appended turn by turn, and delays later ones."""
 NAME = "leaving"
 
 

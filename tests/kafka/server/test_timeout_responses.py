@@ -281,7 +281,7 @@ def test_requests_are_carried_out_after_a_timeout(stoppable: Stoppable, client: 
 
 
 def test_commits_sent_ahead_are_given_up_together(stoppable: Stoppable, client: Wire, topic: str) -> None:
-    """And the heartbeat behind them has its answer; in its place, as all answers of a connection."""
+    """The heartbeat after them is answered, in order, as all requests of a connection."""
     client.create(topic)
     joined = client.ask(join(topic), 3)
     assert client.ask(sync(topic, joined.generation_id, joined.member_id), 3).error_code == 0

@@ -1,4 +1,4 @@
-"""When a batch is acknowledged: behind a proof on a disk that is nearly full, ahead of Redis with a journal."""
+"""Times of acknowledgements: after a proof on a nearly full disk, before Redis with a journal."""
 
 from pathlib import Path
 

@@ -168,7 +168,7 @@ def complete(reader: hiredis.Reader) -> int:
 async def test_a_promoted_replica_that_lacks_batches_is_noticed_before_anything_is_acknowledged(
     start: Start, link: Any, any_redis: RedisServer
 ) -> None:
-    """One connection, behind which another Redis answers from now on: no error says so, the length does."""
+    """One connection on which another Redis answers from now on: only the length shows it."""
     with RedisServer() as replica, redis.Redis.from_url(replica.url) as other:
         async with Proxy(any_redis.socket, replica.socket) as proxy:
             owner = await start(url=proxy.url)
@@ -294,7 +294,7 @@ async def test_servers_that_take_over_from_each_other(start: Start, link: Any) -
 
 
 async def test_producers_found_by_a_recovery_are_known_to_later_ones(start: Start) -> None:
-    """Each opening moves the snapshot on; what lay behind the one before is in it."""
+    """Each recovery writes a new snapshot, with the batches after the previous one."""
     owner = await start(view=1)
     assert await owner.append(batch(1, producer=7, sequence=0)) == Appended(0)
     for view in range(2, 6):

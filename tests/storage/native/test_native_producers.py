@@ -195,7 +195,7 @@ def appending(storage: RedisStorage, made: Append) -> "asyncio.Future[Appended |
 async def test_a_batch_of_a_lost_connection_does_not_come_in_behind_those_of_the_next(
     any_redis: RedisServer, raw: Any
 ) -> None:
-    """A network that was cut comes back: what the old connection still had is sent once more, behind the new one."""
+    """A network that was cut comes back: appends of the old connection are sent again, after those of the new one."""
     raw.flushall()
     async with Line(any_redis) as line, redis.asyncio.from_url(any_redis.url) as admin:
         storage = await RedisStorage.open(line.url, admin, 1)
