@@ -116,7 +116,7 @@ async def test_behind_a_view_that_was_missed_readers_wait_until_storage_has_take
     assert not partition.is_end_known, "who reads without a leader asks storage"
     partition.check_readable(6)
     assert partition.at_end(6)
-    with pytest.raises(NotLeader, match="has yet to say whether another broker has led it"):
+    with pytest.raises(NotLeader, match="it is not known yet whether another broker has led it"):
         await partition.ask_end()
     with pytest.raises(NotLeader):
         partition.end_of_epoch(partition.leader_epoch)
