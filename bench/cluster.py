@@ -286,7 +286,7 @@ class Steady:
 
 
 _WATCHED_S = 30.0
-"""Records that are sent in so long from the accident on are looked at: about as long as people look at a dashboard."""
+"""Records sent in this time after the fault are checked: about as long as an operator watches a dashboard."""
 
 
 def _broker_goes(rounds: int) -> str:

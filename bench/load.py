@@ -28,7 +28,7 @@ _AT_ONCE = 10_000
 
 
 class LoadFailed(Exception):
-    """Records were lost, doubled or refused, or did not come in time."""
+    """Records were lost, duplicated or refused, or did not arrive in time."""
 
 
 class Produce(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -121,7 +121,7 @@ class Worker:
             raise
 
     def start(self) -> None:
-        """Tell it to begin."""
+        """Start the load."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"go\n")
         self._process.stdin.flush()
@@ -220,7 +220,7 @@ def _produce(task: Produce, begin: Callable[[], int]) -> Span:
     while producer.flush(1):
         clock.check(f"{len(producer)} records were not acknowledged")
     span = Span(began, time.monotonic_ns(), sent)
-    # At least: other workers may write to the same topic. Whether it is exactly so, consuming tells.
+    # At least: other workers may write to the same topic. Consuming shows the exact number.
     found = sum(_log_ends(task.servers, task.topic, places, task.security)) - before
     if found < sent:
         raise LoadFailed(f"the log holds {found} of {sent} records")

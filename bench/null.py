@@ -56,7 +56,7 @@ _BUFFER = 8 << 20
 
 
 class Log:
-    """One partition: batches that were relayed, or one batch that stands for all."""
+    """One partition: batches that were relayed, or one batch in place of all."""
 
     def __init__(self, sample: bytes | None, records: int) -> None:
         self.sample = memoryview(sample or b"")

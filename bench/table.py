@@ -24,7 +24,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
 
 
 def ratio(value: float | None, yardstick: float | None) -> float | None:
-    """How many times the yardstick; None when there is nothing to divide."""
+    """Ratio to the baseline; None without a baseline."""
     return value / yardstick if value is not None and yardstick else None
 
 

@@ -56,7 +56,7 @@ def decisions() -> str:
     lines = [
         "# Decisions",
         "",
-        "Each decision states a choice, its reasons, its costs, and how to notice that it was wrong.",
+        "Each decision has its context, the choice, the consequences, and signs that show a mistake.",
         "",
     ]
     for subject in sorted(subjects, key=lambda each: (each == "Other", each)):
@@ -80,7 +80,7 @@ def build(into: Path) -> Path:
 
 
 def main() -> int:
-    """Build in the folder that is named, or in build/docs, and tell where the first page is."""
+    """Build in the folder that is named, or in build/docs, and print the address of the first page."""
     into = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "build" / "docs"
     try:
         site = build(into)

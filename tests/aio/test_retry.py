@@ -60,7 +60,7 @@ async def test_a_reset_begins_with_the_first_pause() -> None:
 
 
 @pytest.mark.parametrize("error", [Final("lost"), ValueError("another")])
-async def test_what_no_attempt_can_cure_is_raised_at_once(error: Exception) -> None:
+async def test_permanent_errors_are_raised_at_once(error: Exception) -> None:
     slept, step = Slept(), Step(error)
     with pytest.raises(type(error)):
         await retry(step, Refusal, Backoff(1, sleep=slept), unless=(Final,))

@@ -26,7 +26,7 @@ TOPIC = Topic(name="t", id=UUID(int=1), streams=(STREAM,), config={}, created_ms
 
 
 class OneBroker:
-    """What one broker has of a log, and what it tells the others."""
+    """One broker's state of a log, and its announcements to other brokers."""
 
     def __init__(self, node_id: int, before_opening: BeforeOpening | None = None) -> None:
         self.told: dict[str, Leader] = {}

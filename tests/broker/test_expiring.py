@@ -27,7 +27,7 @@ class _Native:
 
 @pytest.mark.parametrize("leader", [None, 2])
 @pytest.mark.parametrize("kind", ["log", "native"])
-async def test_what_was_refused_is_forgotten_with_producers_that_are_silent(
+async def test_refusals_expire_with_silent_producers(
     partition: LeaderPartition, clock: ManualClock, kind: str, leader: int | None
 ) -> None:
     """No producer state exists: their first batches were rejected, and the producers have given up."""

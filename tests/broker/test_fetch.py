@@ -281,7 +281,7 @@ async def test_under_a_byte_limit_another_partition_comes_first_each_time(
     assert [[found.size for found in answer] for answer in reader.answers] == [[size, 0], [0, size]]
 
 
-async def test_what_left_memory_is_read_from_redis(
+async def test_batches_that_left_memory_are_read_from_redis(
     storage: MemoryStorage, clock: ManualClock, budget: CacheBudget
 ) -> None:
     cold = LeaderPartition("t", 0, "headrace:t:0", storage.logs, CacheBudget(0), clock, SnapshotSchedule())
@@ -367,7 +367,7 @@ class Late:
         return [], 0
 
 
-async def test_what_is_appended_while_redis_answers_is_not_waited_for(clock: ManualClock) -> None:
+async def test_appends_during_a_response_of_redis_are_not_waited_for(clock: ManualClock) -> None:
     reader = Reader(clock)
     reader.fetch(PartitionFetch(Late(), 0, 1 << 20))
     for _ in range(10):

@@ -1,4 +1,4 @@
-"""Who has what in a group: told in pieces, since a group may have thousands of members."""
+"""Members and their partitions are listed in pieces, since a group may have thousands of members."""
 
 import asyncio
 from collections.abc import Iterator

@@ -225,7 +225,7 @@ async def test_everything_is_loaded_where_changes_are_gone_that_newer_ones_hide(
 
 
 async def test_an_announced_membership_is_known_while_everything_is_loaded(site: Site) -> None:
-    """Until it has come what another broker tells is not taken for what was so before."""
+    """Before it arrives, the answer of another broker is not taken for the earlier state."""
     site.redis.may_read.set()
     site.redis.tell(Leader(10, 2))
     await site.follower.current()
@@ -241,7 +241,7 @@ async def test_an_announced_membership_is_known_while_everything_is_loaded(site:
 
 
 async def test_everything_is_loaded_where_the_first_changes_were_dropped_before_they_were_read(site: Site) -> None:
-    """A broker that began before all changes stood still since."""
+    """A broker that started before all changes was paused since."""
     site.redis.dropped = True
     site.redis.stored = {STREAM: Leader(10, 2)}
     site.redis.tell(Leader(11, 3))

@@ -115,7 +115,7 @@ async def test_a_deleted_cluster_leaves_nothing(world: World, any_redis: RedisSe
 async def test_a_cluster_is_deleted_with_what_a_deletion_before_had_to_leave(
     world: World, any_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where Redis is away right behind the step that counts, records of a topic are left to the next one."""
+    """If Redis fails right after the step that counts, records of a topic are left to the next one."""
     drop, fails = RedisLogs.drop, [StorageUnavailable("away")]
 
     async def drop_once_it_is_back(logs: RedisLogs, stream: str) -> None:

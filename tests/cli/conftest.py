@@ -33,7 +33,7 @@ class CommandLine:
     def run(self, *arguments: str, stdin: str | bytes = b"", status: int = 0, person: bool = False) -> str:
         """Run `headrace <arguments> --bootstrap <server>`; gives standard output, and keeps stderr in `err`.
 
-        `person`: standard input is a terminal, as far as the command can tell.
+        `person`: standard input looks like a terminal to the command.
         """
         data = stdin.encode() if isinstance(stdin, str) else stdin
         given = io.TextIOWrapper(io.BytesIO(data))

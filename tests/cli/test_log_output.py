@@ -119,7 +119,7 @@ def test_at_debug_nothing_is_held_back() -> None:
     assert [line["event"] for line in lines].count("again") == 50
 
 
-def test_text_of_strangers_cannot_pass_for_lines_or_move_the_cursor() -> None:
+def test_foreign_text_cannot_imitate_lines_or_move_the_cursor() -> None:
     lines = unusual("text")
     assert all(line.isprintable() for line in lines)
     events = [line for line in lines if not line.startswith("    ")]

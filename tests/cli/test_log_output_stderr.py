@@ -36,7 +36,9 @@ def test_lines_are_written_in_their_order(tmp_path: Path, opened: Callable[[str,
     assert writer.lost == 0
 
 
-def test_what_a_full_disk_refuses_is_counted_and_told_later(tmp_path: Path, opened: Callable[[str, int], int]) -> None:
+def test_lines_that_a_full_disk_refuses_are_counted_and_reported_later(
+    tmp_path: Path, opened: Callable[[str, int], int]
+) -> None:
     path = tmp_path / "log"
     target = os.dup(opened("/dev/full", os.O_WRONLY))
     writer = StderrWriter(target, lost_line)

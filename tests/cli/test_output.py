@@ -68,7 +68,7 @@ def test_into_a_pipe_a_row_is_a_line(capsys: pytest.CaptureFixture[str]) -> None
     assert len(capsys.readouterr().out.splitlines()) == 3
 
 
-def test_what_a_terminal_would_obey_is_escaped(
+def test_terminal_control_sequences_are_escaped(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = table(capsys, monkeypatch, 100, ["\x1b[2J\u202eevil\x9b31m", 0, 1, 2, 3, "a\nb\ud800\u200b"])

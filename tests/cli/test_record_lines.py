@@ -18,7 +18,7 @@ records = st.builds(
 
 
 @given(records)
-def test_what_tail_writes_produce_reads_back(record: Record) -> None:
+def test_produce_reads_the_output_of_tail(record: Record) -> None:
     line = write_json("t", 0, 7, record)
     assert "\n" not in line
     assert read_json(line.encode()) == record

@@ -29,7 +29,7 @@ def test_nothing_at_all_has_a_size_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("template", ["%x", "%", r"\q", "\\", r"\x4"])
-def test_what_is_no_placeholder_is_named(template: str) -> None:
+def test_unknown_placeholders_are_named(template: str) -> None:
     with pytest.raises(ValueError, match="found '"):
         compile_format(template)
 

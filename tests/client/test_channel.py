@@ -14,7 +14,7 @@ from headrace.client.channel import Channel, ConnectionEnded, NotKafka
 
 @contextmanager
 def answered(*sent: bytes) -> Iterator[Channel]:
-    """A connection to one who sends this and ends it."""
+    """A connection to a server that sends this and disconnects."""
     ours, theirs = socket.socketpair()
     ours.settimeout(60)
 

@@ -1,4 +1,4 @@
-"""What Spark's client tells a server that is not who it should be. No Spark."""
+"""Spark's client against a server with a false identity, without Spark."""
 
 import base64
 

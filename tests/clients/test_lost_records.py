@@ -86,7 +86,7 @@ def test_the_leader_epoch_rises_and_the_end_of_the_old_one_is_returned(started: 
 
 
 def test_a_consumer_that_was_ahead_skips_nothing(started: Server, storage: RedisServer) -> None:
-    """It stands at 7; the log ends at 4, and at 12 before it asks again: nothing tells it but the leader epoch."""
+    """Its offset is 7; the log ends at 4, and at 12 before it asks again: only the leader epoch shows it."""
     produce(started, *range(4))
     failover = Failover(storage)
     produce(started, *range(4, 7))
@@ -136,7 +136,7 @@ def test_a_start_on_what_has_less_raises_it_too(tmp_path: Path, storage: RedisSe
 
 
 def test_a_consumer_of_trimmed_records_continues_after_them(started: Server, storage: RedisServer) -> None:
-    """Told that its epoch is unknown it went wherever auto.offset.reset says: by default to the end, past records."""
+    """With UNKNOWN_LEADER_EPOCH it applied auto.offset.reset: by default to the end, past records."""
     produce(started, *range(4))
     with Wire(started.kafka) as client:
         before = leader_epoch(client)

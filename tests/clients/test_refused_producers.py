@@ -41,7 +41,7 @@ def refusing(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return refused
 
 
-def test_what_librdkafka_calls_stored_is_stored_also_behind_a_first_batch_that_was_refused(
+def test_records_that_librdkafka_reports_as_stored_are_stored_after_a_refused_first_batch(
     running: InProcessServer, refusing: list[int]
 ) -> None:
     """It takes an answer to a batch for one to all that it sent before."""

@@ -217,7 +217,7 @@ def test_two_pools_have_streams_and_groups_of_their_own(running: Server, clients
     assert one.topics() == two.topics() == [TOPIC]
 
 
-def test_what_kafka_clients_of_a_pool_write_is_read_over_the_api(running: Server, clients: OciClients) -> None:
+def test_records_of_kafka_clients_of_a_pool_are_read_over_the_api(running: Server, clients: OciClients) -> None:
     inside, outside = pool(clients, "inside"), pool(clients, "outside")
     Confluent(running.kafka, f"{USER}/{inside}", TOKEN).send(b"written through Kafka")
     admin, client = clients.admin_client(), clients.stream_client()
@@ -322,7 +322,7 @@ def test_tokens_are_verified_where_signatures_are(verifying: Server, library: Li
         assert refused(verifying, client, f"'{user}' has no such auth token")
 
 
-def test_where_a_login_is_required_others_get_no_answer(verifying: Server) -> None:
+def test_without_a_required_login_clients_get_no_response(verifying: Server) -> None:
     with Wire(verifying.kafka) as client, pytest.raises(ConnectionEnded):
         client.metadata()
     with pytest.raises(KafkaException):

@@ -51,7 +51,7 @@ class OfBrokers:
         return (self.kill, self.sleep, self.end, self.start, self.topics)
 
     def mend(self) -> None:
-        """Start those that do not run; all agree on who is there."""
+        """Start the brokers that do not run, and wait until all agree on the membership."""
         self.start()
         self._over.agree(list(self._over.servers))
 
@@ -84,7 +84,7 @@ class OfBrokers:
         return f"{dead or 'nobody'} started"
 
     def _started(self, node: int) -> bool:
-        """Whether it could be started. While its storage is not all there it ends, as told, for others to try again."""
+        """Whether it could be started. Without complete storage it exits, as configured, and the caller retries."""
         try:
             self._over.start(node)
         except ServerFailed as error:
@@ -250,7 +250,7 @@ class OfACluster:
 
 
 class AtOnce:
-    """A broker is killed, and within a tenth of a second a shard fails over: who takes over has to find it."""
+    """A broker is killed, and within a tenth of a second a shard fails over: the next leader has to find it."""
 
     def __init__(self, over: Brokers, cluster: RedisCluster, chance: random.Random) -> None:
         self._over, self._cluster, self._random = over, cluster, chance
@@ -374,7 +374,7 @@ class AnyOf:
 
 
 class Together:
-    """An accident of one kind while one of another kind happens."""
+    """Inject a fault of one kind during one of another kind."""
 
     def __init__(self, one: Accidents, other: Accidents, chance: random.Random) -> None:
         self._one, self._other, self._random = one, other, chance

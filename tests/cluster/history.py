@@ -26,7 +26,7 @@ class Kind(enum.StrEnum):
     POLL_BACK = "non-monotonic poll"
     """A consumer that kept its partition received an offset at or before an earlier one."""
     POLL_SKIP = "skipped poll"
-    """Records were passed over: by one who held the partition, or by all of an audience."""
+    """Records were skipped, by the holder of the partition or by all of an audience."""
     SEND_BACK = "non-monotonic send"
     """A later record is before an earlier one, both acknowledged: the order of other records is unknown."""
     TWO = "one offset with two records"
@@ -56,7 +56,7 @@ class Found(msgspec.Struct, frozen=True):
 
 
 class Audience:
-    """Those who together have to be given everything: the members of a group, or one who reads alone."""
+    """Consumers that together must get every record: the members of a group, or a single one."""
 
     def __init__(self, history: "History", name: str) -> None:
         self.name = name

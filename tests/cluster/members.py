@@ -115,7 +115,7 @@ class KafkaGroup(Threads):
 
 
 class Rotating:
-    """Oracle's client, each of whose requests goes to the next of the brokers that run: as behind a load balancer."""
+    """Oracle's client, each of whose requests goes to the next running broker, as with a load balancer."""
 
     def __init__(self, https: Callable[[], Sequence[str]], stopping: threading.Event) -> None:
         """`https`: the URLs of those that run."""

@@ -48,7 +48,7 @@ PARTITIONS = 6
 NATIVE_PARTITIONS = 3
 ACCIDENTS = 5
 AT_ONCE = 20
-"""Records of a producer every 5 ms: many batches for each accident, and time left for what must be missed in time."""
+"""Records of a producer every 5 ms: many batches for each fault, and time left for detections."""
 ADOPTED = "rounds:"
 """How the keys of streams begin that become topics."""
 SETTINGS: dict[str, Any] = {
@@ -148,7 +148,7 @@ class Round:
         return running or [each.http for each in self._over.servers.values()]
 
     def _happen(self, ledgers: Sequence[Ledger], accidents: Accidents) -> None:
-        """All accidents, while the ledgers are written."""
+        """Inject all faults while the ledgers are written."""
         with contextlib.ExitStack() as writing:
             for ledger in ledgers:
                 writing.enter_context(ledger.writing(AT_ONCE))

@@ -50,7 +50,7 @@ class Site:
         self.network.cut([self.host_of(node)], others)
 
     def cut_from_all(self, node: Node) -> None:
-        """No host reaches it. Only who runs on none still does."""
+        """No host reaches it. Only programs outside of all hosts do."""
         others = [host for host in self.network.hosts if host.address != node.host]
         self.network.cut([self.host_of(node)], others)
 

@@ -1,4 +1,4 @@
-"""Three brokers over one Redis: who owns what, and what clients notice when one of them goes or comes."""
+"""Three brokers over one Redis: ownership, and effects on clients when a broker leaves or joins."""
 
 import os
 import signal
@@ -110,7 +110,7 @@ def test_a_topic_that_is_deleted_is_gone_for_good(three: Brokers, topic: str) ->
         three.asked(other, lambda asking: asking.create(topic, PARTITIONS))
 
     def is_new(node: int) -> bool:
-        # It may still tell of the one before, which had as many partitions, and which others led.
+        # It may still return the earlier topic, which had as many partitions and other leaders.
         again = three.leaders(node, topic).get(0)
         return again in three.running and three.asked(again, lambda wire: wire.offset(topic, -1)).offset == 0
 
@@ -140,7 +140,7 @@ def test_one_that_is_killed_is_missed_before_its_session_is_over() -> None:
 
 
 def connected_to(http: str) -> int:
-    """How many connections a listener has, as Linux tells."""
+    """Number of connections of a listener, as Linux reports it."""
     port = f"0100007F:{int(http.rpartition(':')[2]):04X}"
     rows = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
     return sum(local == port and state == "01" for _, local, _, state, *_ in rows)
@@ -211,7 +211,7 @@ def test_clients_go_on_while_brokers_die_sleep_leave_and_come_back(three: Broker
 
 
 @pytest.mark.crash
-def test_a_leader_epoch_is_one_brokers_whoever_is_asked(three: Brokers, topic: str) -> None:
+def test_all_brokers_return_one_leader_for_a_leader_epoch(three: Brokers, topic: str) -> None:
     """While leadership moves: clients that hear two names for one epoch may stay at a broker that does not lead."""
     named: dict[tuple[int, int], set[int]] = {}
     newest: dict[int, dict[int, int]] = dict.fromkeys(three.running, dict.fromkeys(range(PARTITIONS), -1))
@@ -226,7 +226,7 @@ def test_a_leader_epoch_is_one_brokers_whoever_is_asked(three: Brokers, topic: s
         epochs = {each.partition_index: each.leader_epoch for each in found}
         assert all(epoch >= newest[node][index] for index, epoch in epochs.items()), (node, newest[node], epochs)
         newest[node] = epochs
-        # One whose epoch is not told yet has not led so that it counts below.
+        # A leader without an announced epoch does not count below.
         return {each.partition_index: each.leader_id if each.leader_epoch >= 0 else -1 for each in found}
 
     def until_agreed(nodes: list[int]) -> dict[int, int]:

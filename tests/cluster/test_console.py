@@ -1,4 +1,4 @@
-"""The console of one of several brokers: what it knows it shows, and for the rest it says who does."""
+"""The console of one of several brokers: it shows its own state, and names the brokers for the rest."""
 
 import http.client
 import re

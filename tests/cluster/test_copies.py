@@ -232,7 +232,7 @@ def test_unreplicated_records_are_not_readable(program: str) -> None:
 
 
 def led_anew(reader: Reader, epoch: int) -> bool:
-    """Whether the leader epoch is another one, which all tell."""
+    """Whether all brokers return a different leader epoch."""
     with Wire(reader.over.addresses[reader.over.running[0]]) as wire:
         return bool(wire.metadata(reader.name).topics[0].partitions[0].leader_epoch > epoch)
 

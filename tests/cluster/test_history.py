@@ -39,7 +39,7 @@ def test_a_good_history() -> None:
     history.check(TOLD, LOGS)
 
 
-def test_what_was_not_acknowledged_may_be_there_or_not() -> None:
+def test_unacknowledged_records_may_exist() -> None:
     history = History()
     read_all(history.audience("group"))
     assert history.found([{0: 0, 3: 3}, {}], LOGS) == []
@@ -47,7 +47,7 @@ def test_what_was_not_acknowledged_may_be_there_or_not() -> None:
     assert History().found([{1: 0}], [dense(1, 0)]) == []
 
 
-def test_where_offsets_only_rise_the_numbers_say_what_was_passed_over() -> None:
+def test_rising_offsets_show_skipped_records() -> None:
     told, logs = [{0: 7, 1: 9, 2: 40}], [[(7, 0), (9, 1), (40, 2)]]
     good = History(dense=False)
     read(good.audience("group"), (0, 7, 0), (0, 9, 1), (0, 40, 2))

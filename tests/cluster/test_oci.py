@@ -1,4 +1,4 @@
-"""OCI's API over three brokers, as behind a load balancer: each request of Oracle's SDK goes to another one."""
+"""The OCI API over three brokers, as with a load balancer: each request of Oracle's SDK goes to another one."""
 
 import itertools
 import threading

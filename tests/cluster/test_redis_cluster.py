@@ -133,7 +133,7 @@ def kill_a_broker(_cluster: RedisCluster, three: Brokers, _stream: str) -> None:
 
 
 @pytest.mark.parametrize("accident", [fail_over, kill_a_primary, fail_over_what_all_go_by, move_a_slot, kill_a_broker])
-def test_nothing_is_lost_doubled_or_out_of_order(
+def test_nothing_is_lost_duplicated_or_out_of_order(
     cluster: RedisCluster, three: Brokers, topic: str, accident: Callable[[RedisCluster, Brokers, str], None]
 ) -> None:
     history = History()
@@ -243,7 +243,7 @@ def test_native_topics_are_streams_of_the_cluster(cluster: RedisCluster, three: 
 
 
 def test_readers_of_the_storage_find_each_log(cluster: RedisCluster, three: Brokers, topic: str) -> None:
-    """Spark's executors read so, by the URL that the server tells."""
+    """Spark's executors read in this way, by the URL that the server returns."""
     with Ledger(three.kafka, topic, partitions=PARTITIONS) as ledger:
         ledger.send(600)
         ledger.settle()

@@ -245,7 +245,7 @@ async def named_by(url: str) -> set[tuple[str, int]]:
 
 
 @pytest.mark.timeout(300)
-async def test_a_sentinel_that_has_missed_a_failover_is_not_believed_nor_is_one_waited_for_that_stands_still(
+async def test_an_outdated_sentinel_is_ignored_and_a_paused_one_is_not_waited_for(
     watched: Watched,
 ) -> None:
     wait_for(lambda: has_all(watched.replica, watched.primary), "the replica to have all")

@@ -1,4 +1,4 @@
-"""Who sees pages and metrics: this machine, and users from anywhere by HTTP Basic."""
+"""Access to pages and metrics: from this machine, and from anywhere by HTTP Basic."""
 
 import asyncio
 import base64
@@ -40,7 +40,7 @@ def basic(text: str) -> bytes:
 
 
 async def ask(users: Users, peer: str | None, authorization: bytes | None = None) -> tuple[int, str, dict[str, str]]:
-    """Status, text and headers of the answer; a page tells who asks."""
+    """Status, text and headers of the response; the page shows the user."""
     clock = MovableClock()
     clock.bind(asyncio.get_running_loop())
     visitors = Visitors(users, None, Sessions(users, clock, 60_000), Audit(clock), clock, 0, is_loopback)
@@ -140,7 +140,7 @@ async def test_repeated_requests_are_logged_once(users: Users) -> None:
     assert await come(both[0]) == [("User:jane", ELSEWHERE, "HTTP Basic")]
 
 
-async def test_what_stays_open_asks_whether_the_login_lasts(users: Users) -> None:
+async def test_open_streams_check_whether_the_login_is_valid(users: Users) -> None:
     clock = ManualClock()
 
     async def check(_token: str) -> Bearer:

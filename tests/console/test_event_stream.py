@@ -1,4 +1,4 @@
-"""Pages that stay open: events tell what changed, until there is nothing left to tell."""
+"""Pages that stay open receive events for changes until their subject is gone."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""`/metrics` of a running server: what clients did is what it tells."""
+"""`/metrics` of a running server matches the requests of clients."""
 
 import asyncio
 import json
@@ -100,7 +100,7 @@ def test_requests_errors_and_durations_are_counted_by_listener_and_api(running: 
     assert told("connections", listener="HTTP") >= 1
 
 
-def test_a_topic_tells_what_went_in_and_out_through_both_apis(running: Server, wire: Wire, api: Api) -> None:
+def test_a_topic_counts_records_of_both_apis(running: Server, wire: Wire, api: Api) -> None:
     stream = api.done("POST", "/streams", {"name": "both", "partitions": 1, "compartmentId": COMPARTMENT})["id"]
     sent = batch(b"12345", b"6789")
     wire.produce("both", sent)
@@ -144,7 +144,7 @@ def test_a_stream_pool_is_labeled_with_its_cluster(running: Server, api: Api) ->
     assert "" in clusters
 
 
-def test_a_group_tells_members_generations_and_lag(running: Server, wire: Wire) -> None:
+def test_a_group_has_metrics_for_members_generations_and_lag(running: Server, wire: Wire) -> None:
     wire.create("read", 2)
     for _ in range(5):
         wire.produce("read", batch(b"value"))
@@ -183,7 +183,7 @@ def test_the_source_of_uncached_reads_is_counted() -> None:
             assert (grown[0] > 0, grown[1] >= size) == (asked, of_the_file)
 
 
-def test_of_what_lies_in_the_file_a_server_keeps_little_in_memory() -> None:
+def test_a_server_caches_little_of_the_batches_in_the_file() -> None:
     pytest.importorskip("headrace.storage.valkey._aof", reason="the file is read by an extension")
     with InProcessServer(headrace_journal_bytes=0) as started, Wire(started.kafka) as wire:
         wire.create("large", max_message_bytes="2000000")
@@ -241,7 +241,7 @@ def test_promtool_finds_nothing_wrong(running: Server, wire: Wire) -> None:
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
 
 
-def test_partitions_whose_logs_cannot_be_opened_are_counted_and_told_of_by_readyz() -> None:
+def test_partitions_whose_logs_cannot_be_opened_are_counted_and_listed_by_readyz() -> None:
     """They were not visible before: the server was ready, and rejected requests to these partitions."""
     with InProcessServer() as started, Wire(started.kafka) as wire:
         wire.create("kept", 3)
@@ -309,7 +309,7 @@ def page_of(
     )
 
 
-async def test_without_storage_the_page_says_so_and_tells_the_rest() -> None:
+async def test_without_storage_the_page_reports_it_and_keeps_the_rest() -> None:
     samples = read(await page_of(Counters(), store_answers=False).render())
     assert value(samples, "store_up") == 0
     assert ("headrace_store_memory_bytes", frozenset()) not in samples
@@ -336,7 +336,7 @@ async def test_brokers_that_are_alive_are_counted_and_none_once_the_others_have_
     assert (alone, together, value(read(await page.render()), "brokers")) == (1, 2, 0)
 
 
-async def test_what_is_over_the_limit_is_counted() -> None:
+async def test_metric_series_beyond_the_limit_are_counted() -> None:
     counters = Counters()
     counters.listener("L", {number: str(number) for number in range(1_000)})
     samples = read(await page_of(counters, most_series=500).render())

@@ -1,4 +1,4 @@
-"""The console's pages over HTTP: what they tell, to whom, and that nothing a stranger sent is more than text."""
+"""The console's pages over HTTP: contents and access, with hostile input shown as text."""
 
 import re
 import subprocess
@@ -107,7 +107,7 @@ def test_hostile_names_keys_values_and_headers_are_text(server: InProcessServer)
         safe(ask(server, each))
 
 
-def test_a_path_that_is_nobodys_is_a_page_for_people_and_json_for_programs(server: InProcessServer) -> None:
+def test_an_unknown_path_is_a_page_for_people_and_json_for_programs(server: InProcessServer) -> None:
     browser = "text/html,application/xhtml+xml,*/*;q=0.8"
     page = ask(server, "/nonsense/%3Cb%3E?cluster=nowhere", accept=browser)
     assert page.status == 404

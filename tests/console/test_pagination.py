@@ -1,4 +1,4 @@
-"""The console's pages over HTTP: what they tell, to whom, and that nothing a stranger sent is more than text."""
+"""Pages of long lists in the console."""
 
 from tests.console.visiting import ask, commit, create
 

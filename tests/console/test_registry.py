@@ -1,4 +1,4 @@
-"""The console's pages over HTTP: what they tell, to whom, and that nothing a stranger sent is more than text."""
+"""The registry of the console's views."""
 
 from headrace.console import views
 from headrace.console.registry import PAGES

@@ -126,7 +126,7 @@ class Round:
         self.made = 0
 
     def run(self, accidents: int) -> dict[str, int]:
-        """Let accidents happen; what became of the records."""
+        """Inject faults, and return the fate of the records."""
         with self.server, contextlib.ExitStack() as stack:
             self.server.start() if not self.server.running else None
             self.ledgers = {

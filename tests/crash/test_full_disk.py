@@ -140,7 +140,7 @@ def put_aging(admin: AdminClient, kafka: str) -> None:
 
 
 def await_lines(running: Server, lines: str, start: int = 0) -> None:
-    """Wait until there are such lines in the log behind its first characters, or until the server is gone.
+    """Wait until the log has such lines after its first characters, or until the server is gone.
 
     Of retention there is one when it has come to the record, perhaps before the disk was full: then Redis refuses the
     trim before it looks what there is to take.

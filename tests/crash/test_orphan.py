@@ -106,7 +106,7 @@ def test_an_orphan_that_hangs_is_replaced(started: Server) -> None:
 def goes_on_without(started: Server, pid: int) -> bool:
     """Whether a server goes on with another Valkey than this one, which is dead; else it has ended.
 
-    Its log does not tell: a line may come after the ready line that it was written before.
+    Its log does not show it: a line may come after the ready line that it was written before.
     """
 
     def has_another() -> bool:

@@ -49,9 +49,7 @@ def send_until(ledger: Ledger, acknowledged: int) -> None:
         ledger.send(100)
 
 
-def test_what_was_acknowledged_is_there_once_in_order(
-    started: Server, round_number: int, chance: random.Random
-) -> None:
+def test_acknowledged_records_exist_once_in_order(started: Server, round_number: int, chance: random.Random) -> None:
     victims = VICTIMS[round_number % len(VICTIMS)]
     with Ledger(started.kafka, "kept", partitions=3) as ledger:
         for _ in range(2):
@@ -114,7 +112,7 @@ def in_journal(started: Server) -> int:
     return count
 
 
-def test_what_the_journal_acknowledged_is_there_once_in_order(
+def test_records_acknowledged_by_the_journal_exist_once_in_order(
     started: Server, round_number: int, chance: random.Random
 ) -> None:
     batches = list(BATCHES)[round_number % len(BATCHES)]
@@ -162,7 +160,7 @@ def test_a_kill_leaves_something_in_the_journal_and_a_restart_stores_it(started:
 
 
 @pytest.mark.parametrize("arguments", [["--fsync", "always"], ["--set", "headrace.journal.bytes=0"]], ids="/".join)
-def test_what_is_left_in_a_journal_is_stored_where_there_is_none_any_more(
+def test_the_rest_of_a_journal_is_stored_after_it_was_disabled(
     tmp_path: Path, arguments: list[str], chance: random.Random
 ) -> None:
     with Server(tmp_path / "data", ["--set", "num.partitions=3"]) as first:

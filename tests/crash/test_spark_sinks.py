@@ -102,7 +102,7 @@ def arm(folder: Path, kills: Sequence[tuple[str, str]]) -> None:
 
 
 def reached(folder: Path, step: str, process: "subprocess.Popen[bytes]") -> int:
-    """Wait until a process of the query stands at the step; its id."""
+    """Wait until a process of the query has reached the step; return its id."""
     told = folder / "reached"
     while not told.exists():
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -131,7 +131,7 @@ def kill(leader: int, victim: str, at_work: int) -> None:
 def test_whatever_is_killed_no_row_is_lost(
     broker: Server, scratch: Path, kind: str, request: pytest.FixtureRequest
 ) -> None:
-    """And none is doubled in the table."""
+    """No record is duplicated in the table."""
     topic = f"killed-{kind}"
     create(broker, topic)
     rounds = ALL if request.config.getoption("crash_rounds") > 3 else SOME[kind]

@@ -50,7 +50,7 @@ def test_end_ends_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", [b"{}", b'{"type": "Told"}', b"nonsense", b'{"type": "Assigned"}'])
-def test_what_is_no_message_is_refused(line: bytes) -> None:
+def test_an_invalid_message_is_refused(line: bytes) -> None:
     for read in (told, asked):
         with pytest.raises(ValueError, match=r"."):
             read(line)

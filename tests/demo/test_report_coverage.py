@@ -11,7 +11,7 @@ def read(partition: int, first: int, count: int) -> Read:
     return Read(partition, first, ["UA"] * count, [1] * count, [2**offset for offset in range(first, first + count)])
 
 
-def test_what_is_delivered_again_is_counted_once() -> None:
+def test_repeated_deliveries_are_counted_once() -> None:
     coverage = Coverage()
     coverage.add(read(0, 0, 5))
     coverage.add(read(0, 3, 5))

@@ -27,7 +27,7 @@ def paths() -> list[str]:
 
 
 def packages() -> set[str]:
-    """Every package of packages, with a slash behind each, such as `broker/topics/`."""
+    """Every package of packages, each followed by a slash, such as `broker/topics/`."""
     return {f"{found.parent.relative_to(SOURCE).as_posix()}/" for found in SOURCE.rglob("*/__init__.py")}
 
 

@@ -47,12 +47,12 @@ def named(entry: Any) -> Iterator[str]:
             yield from named(below)
 
 
-def test_every_page_stands_in_the_navigation() -> None:
+def test_every_page_is_in_the_navigation() -> None:
     settings = tomllib.loads((ROOT / "docs" / "zensical.toml").read_text("utf-8"))
     pages = {page.relative_to(ROOT).as_posix() for page in PAGES if page.parent.name != "decisions"}
     # Decisions have a page that lists them, which is made when the site is.
     wanted = pages - {"README.md"} | {"index.md", "docs/decisions/index.md"}
-    assert sorted(named(settings["project"]["nav"])) == sorted(wanted), "docs/zensical.toml says where each page stands"
+    assert sorted(named(settings["project"]["nav"])) == sorted(wanted), "docs/zensical.toml has the place of each page"
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs" / "decisions").glob("*.md")), ids=lambda page: page.stem)
@@ -61,6 +61,7 @@ def test_a_decision_has_a_title_a_status_and_a_date(page: Path) -> None:
     assert re.fullmatch(rf"# {page.name[:4]}: .*[^.]", title)
     assert blank == ""
     assert re.match(r"Status: (accepted|superseded by \[\d+\]\([\w.-]+\)), \d{4}-\d\d-\d\d\.", status)
+    assert re.search(r" Subject: [A-Z][\w ]+\.$", status), "the index lists decisions by subject"
 
 
 @pytest.fixture(scope="module")

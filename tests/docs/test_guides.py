@@ -1,4 +1,4 @@
-"""What the guides for those who come from elsewhere show is run, as far as it is short."""
+"""Runs the short examples of the migration guides."""
 
 import re
 from pathlib import Path

@@ -78,7 +78,7 @@ PLAIN = re.sub(r'["\']\s*\n\s*f?["\']', "", SOURCES)
         }
     ),
 )
-def test_a_symptom_that_is_quoted_is_one_that_the_server_tells(quoted: str) -> None:
+def test_quoted_symptoms_are_messages_of_the_server(quoted: str) -> None:
     assert quoted in PLAIN
 
 

@@ -25,7 +25,7 @@ OUR_FOLDERS = re.compile(r"(?<![\w/.-])((?:bench|docs|examples|monitoring|packag
 
 
 def code(page: Path) -> Iterator[tuple[str, bool]]:
-    """What stands in a page as code: lines of blocks, which are whole, and what is named in a sentence."""
+    """The code in a page: complete lines of blocks, and inline code."""
     text = page.read_text("utf-8")
     for block in BLOCK.finditer(text):
         if block["kind"] in {"", "text", "sh", "console"}:

@@ -1,4 +1,4 @@
-"""The tutorial is run as it stands: its files, its commands in their order, and what they are said to print."""
+"""Runs the tutorial: its files, its commands in order, and their printed output."""
 
 import re
 import tempfile
@@ -24,7 +24,7 @@ def shown(command: str, output: str) -> list[str]:
 
 
 def as_run(command: str) -> str:
-    """The archive tells of itself on standard error, and is shown with the last that it says."""
+    """The archive reports progress on standard error; the page shows its last lines."""
     if not command.startswith("headrace archive"):
         return command
     return f"{command} > said 2>&1 || {{ cat said >&2; false; }}; cat said >&2; tail -n 1 said"

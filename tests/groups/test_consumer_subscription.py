@@ -48,7 +48,7 @@ def test_subscriptions_add_up_and_one_unreadable_spoils_them_all() -> None:
 
 
 def test_many_members_of_a_few_topics_are_not_any_topic() -> None:
-    """Sticky assignors write what each member owns behind the names: no two say the same."""
+    """Sticky assignors write each member's partitions after the names, so all differ."""
     names = [f"topic-{number}" for number in range(100)]
     said = [subscription(*names)[:-8] + owned.to_bytes(4, "big") for owned in range(2_000)]
     assert subscribed_topics(said) == frozenset(names)

@@ -76,7 +76,7 @@ def test_only_what_is_out_of_use_for_the_whole_retention_expires() -> None:
     assert positions.next_expiry_ms(since, SETTINGS) == 111
 
 
-def test_what_is_in_use_never_expires() -> None:
+def test_offsets_in_use_never_expire() -> None:
     positions = CommittedOffsets({A: OffsetAndMetadata(offset=1)})
 
     assert positions.next_expiry_ms(lambda *_: None, SETTINGS) is None

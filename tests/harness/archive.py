@@ -64,7 +64,7 @@ class Archiver:
         return ends
 
     def tell(self, topic_id: str, ends: dict[int, int], table: str | None = None) -> None:
-        """Write down where the table lies, and how far it is."""
+        """Record the location of the table and its progress."""
         url = table or f"file://{self.table}"
         document = archives.ArchiveDocument(topic=self.topic, table=url, archived=ends, updated_ms=0)
         with redis.Redis.from_url(self._storage) as connection:
@@ -101,7 +101,7 @@ def _text(time: Any) -> str:
 
 
 def told_of(storage: str, topic: str) -> ArchiveReport:
-    """What the archive of a topic last told the console."""
+    """The last status that the archive of a topic reported to the console."""
     with redis.Redis.from_url(storage) as connection:
         documents = connection.hvals(Keyspace().documents(ARCHIVE_RUNS))
     (found,) = [

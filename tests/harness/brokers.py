@@ -40,19 +40,19 @@ class Brokers:
             return ask(wire)
 
     def leaders(self, node: int, topic: str) -> dict[int, int]:
-        """Partition -> node id of its leader, as one of them tells; empty where it does not know the topic.
+        """Partition -> node id of its leader, as one broker returns it; empty where it does not know the topic.
 
-        -1 where the one that led it is dead and no other one has told that it does.
+        -1 if the leader is dead and no other broker has announced itself.
         """
         found = self.asked(node, lambda wire: wire.metadata(topic)).topics[0]
         return {each.partition_index: each.leader_id for each in found.partitions}
 
     def nodes(self, node: int) -> list[int]:
-        """The brokers that are alive, as one of them tells."""
+        """The live brokers, as one of them lists them."""
         return [each.node_id for each in self.asked(node, lambda wire: wire.metadata()).brokers]
 
     def coordinator(self, node: int, group: str) -> int:
-        """The node id of a group's coordinator, as one of them tells."""
+        """The node id of a group's coordinator, as one broker returns it."""
         request = FindCoordinatorRequest(coordinator_keys=[group])
         (found,) = self.asked(node, lambda wire: wire.ask(request, 4)).coordinators
         assert found.error_code == Code.NONE, found

@@ -25,7 +25,7 @@ def compile_in(path: Path) -> int:
             wanted = [name for name in sorted(there) if _often(name) and f"{name}c" not in there]
             for name in wanted:
                 source.write_bytes(archive.read(name))
-                # Not told apart by a time: a zip keeps each to two seconds, in no time zone.
+                # Not distinguished by a time: a zip keeps each to two seconds, in no time zone.
                 unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
                 py_compile.compile(
                     str(source), str(compiled), f"{path}/{name}", doraise=True, invalidation_mode=unchecked

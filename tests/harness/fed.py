@@ -43,7 +43,7 @@ class Fed:
             raise AssertionError(self.said()) from None
 
     def runs(self) -> bool:
-        """Whether it has not ended; an AssertionError tells what it said where it has."""
+        """Whether it has not ended; otherwise an AssertionError has its output."""
         assert self._process.poll() is None, self.said()
         return True
 

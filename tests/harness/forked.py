@@ -29,7 +29,7 @@ _OF_NO_ACCOUNT = ("HEADRACE_", "PYTEST_CURRENT_TEST", "JAVA_HOME", "PYSPARK_", "
 
 
 class Forked:
-    """A process as `headrace.testing` asks for it, child of another one that tells its end."""
+    """A process as `headrace.testing` asks for it, child of another one that reports its end."""
 
     def __init__(self, command: Sequence[str], pid: int, stdout: IO[bytes], ended: int) -> None:
         self.pid = pid

@@ -247,7 +247,7 @@ class GroupContext:
         return self._request(ticket, DeleteOffsets(ticket, partitions))
 
     def drop_topic(self, topic: str) -> None:
-        """Tell the group that a topic was deleted."""
+        """Notify the group that a topic was deleted."""
         self.send(DropTopic(topic))
 
     def sleep(self, duration_ms: int) -> None:

@@ -94,7 +94,7 @@ class InstanceContext(GroupContext):
         self.logs: dict[str, list[Log]] = {TOPIC: [Log() for _ in range(partitions)]}
         self.retention_ms = RETENTION_MS
         self.topic_id: UUID | None = None
-        """Told with every request."""
+        """Sent with every request."""
 
     # the logs
 
@@ -220,7 +220,7 @@ class InstanceContext(GroupContext):
     # what is so
 
     def facts(self, topic: str = TOPIC) -> TopicFacts:
-        """What every request tells of its topic."""
+        """The description of a topic in each request."""
         return TopicFacts(topic, len(self.logs[topic]), self.retention_ms, self.topic_id)
 
     def reservations(self, topic: str = TOPIC) -> list[Reservation]:

@@ -32,7 +32,7 @@ _UNDER_WAY = 20_000
 
 
 class LedgerBroken(AssertionError):
-    """A record is missing, doubled, out of order or not where its acknowledgement said; the message says which."""
+    """A record is missing, duplicated, out of order or not at its acknowledged offset; the message has the case."""
 
 
 class Ledger:

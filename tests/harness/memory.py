@@ -66,7 +66,7 @@ class MemoryCopies:
     def __init__(self) -> None:
         self.asked: list[PlaceDone] = []
         self.patient: list[PlaceDone] = []
-        """Those who wait however long it takes."""
+        """Callers that wait without a limit."""
         self.why = ""
         """Why there would be too few."""
         self.promoted = 0
@@ -86,7 +86,7 @@ class MemoryCopies:
         self.asked.pop(0)(error)
 
     def come(self, error: Exception | None = None) -> None:
-        """Tell those who wait however long it takes."""
+        """Wake the callers that wait without a limit."""
         patient, self.patient = self.patient, []
         for done in patient:
             done(error)

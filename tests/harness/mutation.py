@@ -61,7 +61,7 @@ def mutated_by(chance: Random, source: bytes, tokens: Sequence[bytes] = _EXTREME
 
 
 def bounded(data: bytes) -> memoryview:
-    """The same bytes in memory of exactly their size: unlike `bytes`, which have a zero behind their end."""
+    """The same bytes in memory of exactly their size: unlike `bytes`, which have a zero after their end."""
     # An array that is made larger has room to spare; one that is multiplied has none.
     view = memoryview(array("B", b"\0") * len(data))
     view[:] = data

@@ -112,7 +112,7 @@ class Owner:
 
 
 class Contents:
-    """What lies in a log."""
+    """The contents of a log."""
 
     def __init__(self, link: Any) -> None:
         """Read it. `link`: a client that does not decode."""
@@ -145,7 +145,7 @@ class Contents:
         return [one for one, other in pairwise(found) if one == other]
 
     def check_rows(self) -> None:
-        """Each batch lies where the rows say."""
+        """Check that each batch is at the location in the rows."""
         for stored in self.batches:
             for offset in (stored.base_offset, stored.next_offset - 1):
                 assert self.epochs.term_of(offset) >= epoch_of(self.epochs, offset)

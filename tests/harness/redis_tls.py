@@ -20,7 +20,7 @@ _GUIDES = Path(__file__).parent.parent.parent / "docs" / "guides"
 
 
 def rules_in(guide: str) -> str:
-    """What a page gives the user `headrace` by `ACL SETUSER`, behind the password."""
+    """The rights of the user `headrace` in a page's `ACL SETUSER`, after the password."""
     found = re.search(r"^ACL SETUSER headrace on '>PASSWORD' (.*)$", (_GUIDES / guide).read_text(), re.MULTILINE)
     assert found is not None, f"no user in {guide}"
     return found[1]
@@ -50,7 +50,7 @@ class RedisTls:
         }
 
     def sentinel_options(self, port: int, monitored: str) -> dict[str, str]:
-        """The configuration of a Sentinel, behind its line `sentinel monitor`."""
+        """The configuration of a Sentinel, after its line `sentinel monitor`."""
         return {
             **self._options(port, "sentinels.acl", f">{SENTINEL_PASSWORD} {rules_in('sentinel.md')}"),
             f"sentinel auth-user {monitored}": _ADMIN,

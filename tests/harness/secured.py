@@ -69,7 +69,7 @@ class SecuredServer(msgspec.Struct):
         return path
 
     def add_user(self, name: str) -> None:
-        """Make a user who may do nothing yet."""
+        """Create a user without rights."""
         credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         wanted = UserScramCredentialUpsertion(name, credential, PASSWORD.encode())
         admin = AdminClient(self.kafka())

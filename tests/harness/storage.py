@@ -126,7 +126,7 @@ class BareStorage:
         return int(start)
 
     def archive(self, topic: Topic) -> archives.ArchiveDocument:
-        """Where the topic's archive says that it lies."""
+        """The location that the topic's archive has recorded."""
         found = self._redis.hget(self._keys.documents(archives.KIND), str(topic.id))
         assert isinstance(found, bytes)
         return archives.decode(found)

@@ -5,7 +5,7 @@ from pathlib import Path
 from tests.harness.compiled_zip import compile_in
 
 
-def test_what_is_imported_from_a_zip_was_compiled_before(tmp_path: Path) -> None:
+def test_modules_in_a_zip_are_compiled_in_advance(tmp_path: Path) -> None:
     path = tmp_path / "modules.zip"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("package/__init__.py", "")

@@ -18,7 +18,7 @@ def test_a_log_as_it_should_be_passes() -> None:
     compare("t-0", [0, 1, 2], {0: 0, 1: 1, 2: 2}, sent=3)
 
 
-def test_what_was_not_acknowledged_may_be_there_or_not() -> None:
+def test_unacknowledged_records_may_exist() -> None:
     compare("t-0", [0, 2, 3], {0: 0, 3: 2}, sent=5)
 
 

@@ -7,7 +7,7 @@ from headrace.storage.errors import StoreError
 from tests.harness.valkey import valkey
 
 
-def test_a_valkey_without_an_event_loop_keeps_its_data_where_told(tmp_path: Path) -> None:
+def test_a_valkey_without_an_event_loop_keeps_its_data_in_the_given_folder(tmp_path: Path) -> None:
     for expected in (1, 2):
         with valkey(tmp_path) as url, redis.Redis.from_url(url) as link:
             assert link.incr("starts") == expected

@@ -122,7 +122,7 @@ class Wire(RawClient):
         return found
 
     def generation(self, group: str) -> int:
-        """The generation of a group that has members: no answer tells it, but a heartbeat of a wrong one is refused."""
+        """The generation of a group with members. No response has it, but a wrong one in a heartbeat is refused."""
         [found] = self.ask(DescribeGroupsRequest(groups=[group]), 5).groups
         member = found.members[0]
         for generation in range(1, 1_000):

@@ -236,7 +236,7 @@ async def test_requests_that_are_sent_ahead_wait_and_are_all_answered() -> None:
 )
 @pytest.mark.parametrize("ahead", [1, 3])
 async def test_errors_after_requests_follow_their_answers(wrong: bytes, ahead: int) -> None:
-    """Told first it would be taken for an answer to one that was done."""
+    """Sent first, it would be taken for the response to a completed request."""
     async with served() as here:
         here.app.go_on.clear()
         reader, writer = await here.connect()
@@ -277,7 +277,7 @@ LENGTH, CHUNKS = b"content-length: %d\r\n\r\n%b", b"transfer-encoding: chunked\r
 @pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize(("framing", "body"), [(LENGTH, b""), (LENGTH, b"xyz"), (LENGTH, START), (CHUNKS, START)])
 async def test_there_is_nothing_to_upgrade_to(framing: bytes, body: bytes, apart: bool) -> None:
-    """Java's client asks for HTTP/2 with each first request. Its body is one, and what comes behind it is answered."""
+    """Java's client asks for HTTP/2 with each first request. Its body is one, and later requests are answered."""
     framed = framing % (len(body), body)
     count = 3
     async with served() as here:

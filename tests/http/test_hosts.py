@@ -39,7 +39,7 @@ def test_loopback_the_listeners_own_names_and_the_address_it_came_to_pass(text: 
      "10.1.2.4", "169.254.169.254", "0.0.0.0:8080", "", ":8080", "localhost:8080:1", "user@localhost", "localhost/x",
      "[::2]", "[localhost", "localhost example.com", "localhost,example.com", "\xe4", "x" * 100_000, "2130706433"],
 )  # fmt: skip
-def test_every_other_name_is_refused_and_the_remedy_told(text: str) -> None:
+def test_every_other_name_is_refused_with_a_remedy(text: str) -> None:
     refused = ask(Hosts(["broker.example.org"]), (b"host", text.encode("latin-1")))
     assert refused is not None
     assert (refused.status, refused.code) == (403, "NotAllowed")
@@ -150,7 +150,7 @@ def test_no_path_of_the_server_is_answered_under_a_foreign_name(server: InProces
             assert (status, json.loads(body)["code"]) == (403, "NotAllowed"), (method, path, headers)
 
 
-def test_what_a_proxy_would_say_is_not_believed() -> None:
+def test_headers_of_proxies_are_ignored() -> None:
     with InProcessServer(oci_auth="off") as server:
         address = server.http.removeprefix("http://")
         forged = {"x-forwarded-host": EVIL, "x-forwarded-proto": "https", "x-forwarded-for": "1.2.3.4"}

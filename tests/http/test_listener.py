@@ -80,7 +80,7 @@ async def test_healthz_with_a_part_of_the_storage_is_200_and_says_which_is_not_t
     assert (told["storage"], told["detail"]) == ("partly usable", "10.0.0.1:6379: no connection")
 
 
-async def test_paths_that_are_nobodys_are_not_found() -> None:
+async def test_unknown_paths_are_not_found() -> None:
     async with listening(WELL) as port:
         assert (await get(port, "/nowhere"))[0] == 404
 

@@ -1,4 +1,4 @@
-"""Who came in and what they changed is in the log, each in one line of one form."""
+"""Logins and changes are logged, each in one line of the same form."""
 
 from typing import Any
 

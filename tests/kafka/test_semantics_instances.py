@@ -1,4 +1,4 @@
-"""A group that OCI's instances use, as Kafka's clients and tools see it; and who may use it when. A real server."""
+"""A group that OCI's instances use, as Kafka's clients and tools see it, on a real server."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -11,7 +11,7 @@ from headrace.protocol import produce
 
 
 def answers(wire: Wire, topic: str, data: bytes | None, *, partition: int = 0, version: int) -> list[bytes]:
-    """By the shortcut, then by the tables: a byte behind the request is passed over, but is not plain."""
+    """By the shortcut, then by the tables: a byte after the request is skipped, but is not plain."""
     frame = wire.head(0, version, 7) + b"".join(
         bytes(chunk) for chunk in produce_request(topic, data, partition=partition).encode(version)
     )

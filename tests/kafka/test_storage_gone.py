@@ -133,7 +133,7 @@ def test_every_api_answers_in_time_where_redis_is_stopped(stoppable: Stoppable) 
 
 
 @pytest.mark.parametrize("asked", READS)
-def test_what_asks_redis_is_answered_in_time_where_it_is_stopped(asked: str, stoppable: Stoppable) -> None:
+def test_requests_that_need_redis_are_answered_in_time_while_it_is_paused(asked: str, stoppable: Stoppable) -> None:
     make, version, told = READS[asked]
     with Wire(stoppable.kafka) as client:
         with stoppable.stopped():

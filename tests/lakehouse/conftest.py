@@ -17,7 +17,7 @@ Record = tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | No
 
 
 def a_record(offset: int) -> Record:
-    """Told apart by its offset; of ten in a row some have nulls, empty ones and headers."""
+    """Identified by its offset; of ten in a row some have nulls, empty values and headers."""
     key = None if offset % 10 == 1 else b"" if offset % 10 == 2 else b"k%d" % offset
     value = None if offset % 10 == 3 else b"" if offset % 10 == 4 else b"v%d" % offset * 20
     headers: tuple[tuple[str, bytes | None], ...] = ()
@@ -59,7 +59,7 @@ class Kept:
         return self
 
     def archive(self, up_to: int | None = None, **files: int) -> None:
-        """Bring everything that was written into the table, or what lies before an offset."""
+        """Archive all records, or those before an offset."""
         self.archiver.archive(len(self.written) if up_to is None else up_to, **files)
 
     def retain(self) -> tuple[int, int]:

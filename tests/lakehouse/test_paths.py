@@ -74,7 +74,7 @@ def test_what_a_user_may_write(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", ["a%20b", "%41", "a[b", "a]b", "a\\b", "a^b", "a|b", "a\tb", "a\nb"])
-def test_what_delta_rs_cannot_use_is_refused_before_anything_is_made(tmp_path: Path, name: str) -> None:
+def test_paths_that_delta_rs_cannot_use_are_refused_before_anything_is_created(tmp_path: Path, name: str) -> None:
     path = tmp_path / name / "t"
     with pytest.raises(TableError, match="delta-rs cannot use a folder with"):
         Place.of(str(path))

@@ -54,7 +54,7 @@ def test_slow_redis_removes_no_member() -> None:
 
 
 def test_the_others_are_notified_of_a_membership_lost_in_redis() -> None:
-    """Who has not seen it would take the next one for the one behind its own, and keep what others have had since."""
+    """A broker that has not seen it would take the next membership for its own successor, and keep old groups."""
     broker = Beating()
     assert broker.mind.changed(View(7, (ME,), 5)).adopt is not None
     broker.beat(BOTH, 1)

@@ -1,4 +1,4 @@
-"""Where brokers tell that another one is: to their clients, and to each other."""
+"""Addresses that brokers advertise of other brokers, to clients and to each other."""
 
 import socket
 

@@ -46,7 +46,7 @@ def test_an_ordinary_name_is_unchanged(name: str) -> None:
 
 
 @given(st.lists(st.integers(0, 2**40), max_size=30))
-def test_a_histogram_tells_how_many_were_below_each_bound(ticks: list[int]) -> None:
+def test_a_histogram_counts_values_below_each_bound(ticks: list[int]) -> None:
     durations = Durations()
     for each in ticks:
         durations.add(each)

@@ -67,7 +67,7 @@ def test_a_replication_factor_that_cannot_be_is_refused_as_for_other_topics() ->
 
 
 @pytest.mark.parametrize("ms", [2**64 - 1, 2**55, 2**52])
-def test_an_entry_that_no_offset_stands_for_closes_nobodys_connection(ms: int) -> None:
+def test_an_entry_without_an_offset_closes_no_connection(ms: int) -> None:
     """Its time is beyond what offsets have: what is before it is served, and nothing can be added."""
     with server() as started, redis.Redis.from_url(started.storage) as link:
         link.xadd("ends", {"value": "first"}, id="5-0")

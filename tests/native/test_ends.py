@@ -1,4 +1,4 @@
-"""Where a native topic ends, as brokers tell that heard of none of its entries: they ask Redis."""
+"""The end of a native topic at brokers that were not notified of its entries: they query Redis."""
 
 import contextlib
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ def raw(store: RedisServer) -> Iterator[Any]:
 
 @pytest.fixture
 def apis(store: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Api]]:
-    """OCI's API of two brokers that Redis tells of no entry by itself; there is a native topic of one partition."""
+    """The OCI API of two brokers without notifications from Redis, and a native topic with one partition."""
     monkeypatch.setattr(RedisNative, "watch", lambda *_: None)
     with contextlib.ExitStack() as stack:
         started = [

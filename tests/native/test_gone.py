@@ -9,9 +9,7 @@ from headrace.testing import Server
 PARTITIONS = range(4)
 
 
-def test_what_was_sent_without_a_wish_for_an_answer_is_stored_though_its_client_is_gone(
-    running: Server, wire: Wire
-) -> None:
+def test_records_with_acks_0_are_stored_although_their_client_has_disconnected(running: Server, wire: Wire) -> None:
     """Batches for native topics have turns of their own, and a client that wants no answer leaves at once."""
     data = ProduceRequest.PartitionProduceData
     names = [wire.create(f"gone-{number}", len(PARTITIONS), headrace_storage="native") for number in range(20)]

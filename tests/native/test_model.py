@@ -77,7 +77,7 @@ class Walk:
         self.sync()
 
     def sync(self) -> None:
-        """A new generation; begin where the group stands."""
+        """A new generation; begin at the group's offset."""
         self.reader.join()
         start = self.reader.committed()
         if self.committed >= 0:

@@ -75,7 +75,7 @@ def test_two_members_share_and_hand_over(
     assert link.xpending(stream, topic)["pending"] == 0
 
 
-def test_a_member_that_rejoins_begins_where_the_group_stands(
+def test_a_member_that_rejoins_begins_at_the_committed_offset(
     topic: str, stream: str, link: Link, member: MakeMember
 ) -> None:
     offsets = add(link, stream, 6)

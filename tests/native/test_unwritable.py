@@ -95,7 +95,7 @@ def test_a_member_reads_on_and_is_given_what_it_read_once_redis_takes_writes(
 def test_a_member_that_has_not_begun_gets_errors_until_redis_takes_writes(
     running: Server, link: Link, refuse: Refuse
 ) -> None:
-    """The Redis group would be made where the member stands by then, with nothing pending of what it has read."""
+    """The Redis group would be created at the member's later offset, without pending entries of its reads."""
     offsets = add(link, STREAM, 3)
     with Member(running.kafka, "g", TOPIC, client_id="one") as reader:
         reader.join()

@@ -141,7 +141,7 @@ def test_step_3_at_offset_0_the_group_is_made_at_0_0(topic: str, stream: str, li
     assert reader.committed() == -1
 
 
-def test_step_3_the_group_stands_at_the_id_before(topic: str, stream: str, link: Link, member: MakeMember) -> None:
+def test_step_3_the_group_is_at_the_previous_id(topic: str, stream: str, link: Link, member: MakeMember) -> None:
     link.xadd(stream, {"value": "a"}, id="5-1")
     reader = member().join()
     assert reader.read((5 << 10) + 2) == []

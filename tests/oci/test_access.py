@@ -1,4 +1,4 @@
-"""The API as a whole in its three ways of asking who is there, with Oracle's SDK and without it."""
+"""The whole API in its three modes of authentication, with Oracle's SDK and without it."""
 
 import http.client
 import json
@@ -121,7 +121,7 @@ def test_a_request_without_a_signature_is_rejected(
         assert bare(server, "GET", STREAMS, **headers) == (401, {"code": "NotAuthenticated", "message": TEXT})
 
 
-def test_a_stranger_is_refused_before_the_body_is_taken_in(verifying: InProcessServer) -> None:
+def test_an_unauthorized_client_is_refused_before_its_body_is_read(verifying: InProcessServer) -> None:
     connection = http.client.HTTPConnection(verifying.http.removeprefix("http://"), timeout=60)
     try:
         connection.putrequest("POST", "/20180418/streams/ocid1.stream.oc1.local.x/messages")
@@ -153,6 +153,6 @@ def test_off_takes_anybody() -> None:
         assert bare(server, "GET", STREAMS, authorization="Basic dTpw") == (200, [])
 
 
-def test_whether_anything_is_there_is_not_told_to_strangers(verifying: InProcessServer) -> None:
+def test_unauthorized_clients_cannot_find_out_what_exists(verifying: InProcessServer) -> None:
     for target in ("/20180418/streams/ocid1.stream.oc1.local.x", "/20180418/streams?compartmentId=x&limit=0"):
         assert bare(verifying, "GET", target)[0] == 401

@@ -80,7 +80,7 @@ def test_a_chunked_body_is_taken_and_bounded(oci_server: InProcessServer, stream
     [b"NONSENSE\r\n\r\n", b"GET /20180418/\xff HTTP/1.1\r\nhost: localhost\r\n\r\n", b"\x16\x03\x01\x02\x00",
      b"POST /20180418/streams HTTP/1.1\r\nhost: localhost\r\ncontent-length: x\r\n\r\n"],
 )  # fmt: skip
-def test_what_is_no_http_is_answered_in_json(oci_server: InProcessServer, sent: bytes) -> None:
+def test_invalid_http_is_answered_in_json(oci_server: InProcessServer, sent: bytes) -> None:
     answer = raw(oci_server, sent, b"}")
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert answer.endswith(b'{"code":"CannotParseRequest","message":"Invalid HTTP request received."}')
@@ -107,7 +107,7 @@ def test_the_other_listener_keeps_its_paths(api: Api) -> None:
 
 
 @pytest.mark.parametrize("path", ["/20180418x", "/20190101/streams", "/streams", "/prefix/20180418/streams", "/a%2Fb"])
-def test_a_path_that_is_nobodys_is_an_error_that_clients_can_read(api: Api, path: str) -> None:
+def test_an_unknown_path_is_an_error_that_clients_can_read(api: Api, path: str) -> None:
     for method, body in (("GET", None), ("POST", b"{}"), ("DELETE", None)):
         assert api.call(method, path, body, base="").error == (404, "NotFound", "Not Found")
 

@@ -1,4 +1,4 @@
-"""What Redis says and should not: told in the log, and not to strangers."""
+"""Unexpected errors of Redis are logged, and not returned to clients."""
 
 import pytest
 import redis

@@ -1,4 +1,4 @@
-"""Access rules hold for the OCI API, the console and the metrics: every operation and page as people who may not."""
+"""ACLs apply to the OCI API, the console and the metrics: every operation and page without rights."""
 
 import contextlib
 import hashlib
@@ -187,7 +187,7 @@ LISTS = {"ListStreams", "ListStreamPools"}
 
 
 @pytest.mark.parametrize("name", sorted(OPERATIONS))
-def test_a_stranger_gets_nothing_and_is_not_told_what_there_is(guarded: Guarded, name: str) -> None:
+def test_an_unauthorized_client_cannot_read_or_list_anything(guarded: Guarded, name: str) -> None:
     def seen() -> Any:
         lists = ("streams", "streampools", "connectharnesses")
         found = [guarded.root.done("GET", f"/{what}?compartmentId={COMPARTMENT}") for what in lists]
@@ -217,7 +217,7 @@ def test_who_may_write_may_not_read(guarded: Guarded) -> None:
     assert guarded.jane.call(*guarded.request("PutMessages")).status == 404
 
 
-def test_a_group_is_asked_about_besides_its_stream(guarded: Guarded) -> None:
+def test_a_group_is_authorized_in_addition_to_its_stream(guarded: Guarded) -> None:
     guarded.rules((JANE, TOPIC, "stream", READ))
     try:
         assert guarded.jane.call(*guarded.request("CreateCursor")).status == 200

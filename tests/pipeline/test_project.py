@@ -161,7 +161,7 @@ def test_a_project_is_not_written_over_something(broker: Server, tmp_path: Path)
         project.create(tmp_path / "new", "nowhere", broker.kafka)
 
 
-def test_what_is_not_there_ends_as_it_does_with_every_command(
+def test_a_missing_resource_has_the_same_exit_code_for_every_command(
     broker: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     begun = ["pipeline", "init", str(tmp_path / "new"), "--topic", "nowhere", "--bootstrap"]

@@ -59,7 +59,7 @@ def headrace(*arguments: str) -> "subprocess.CompletedProcess[str]":
 
 @contextmanager
 def spark_connects_port() -> Iterator[None]:
-    """Spark's own command has one port for all who run it on a machine."""
+    """Spark's own command has one port for all runs on a machine."""
     with (Path(tempfile.gettempdir()) / "headrace-tests-15002").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -84,7 +84,7 @@ def spark_pipelines(folder: Path) -> "subprocess.CompletedProcess[str]":
 @pytest.mark.pipelines
 @pytest.mark.timeout(1200)
 def test_a_new_project_runs_at_once_and_a_second_time(tmp_path: Path) -> None:
-    """With a login, in a file that git leaves out. What tells it from one without is an option of its source."""
+    """With a login, in a file that git leaves out. It differs from one without a login by an option of its source."""
     folder = tmp_path / "orders"
     login = tmp_path / "login.properties"
     with secured_server(tmp_path) as secured:
@@ -146,7 +146,7 @@ def test_a_new_project_runs_at_once_and_a_second_time(tmp_path: Path) -> None:
 def test_a_project_in_a_folder_of_a_hostile_name(
     broker: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two runs read every record once, and everything lies in the project's folder."""
+    """Two runs read every record once, and all files are in the project's folder."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     name = "a b%20c#d+e?f&g:h=i;'j\"é日[k]{l}*\\m"
     folder = tmp_path / name / "own"

@@ -193,7 +193,7 @@ class Figures(NamedTuple):
 
     @property
     def told_per_10_000(self) -> float:
-        """How often the prose has a form of "tell" per 10,000 words."""
+        """Forms of the verb per 10,000 words of prose."""
         return self.told * 10_000 / max(1, self.words)
 
 

@@ -61,7 +61,7 @@ def test_missing_rights_of_the_machine_are_reported(tmp_path: Path, allowed: boo
 
 
 @pytest.mark.parametrize("target", ["test", "test LANE=delays", "test LANE=pure", "test LANE=kafka", "lint"])
-def test_what_fails_in_any_lane_fails_the_run(tmp_path: Path, target: str) -> None:
+def test_a_failure_in_any_lane_fails_the_run(tmp_path: Path, target: str) -> None:
     own = prepare(tmp_path, make=f'test "$*" != "{target}"')
     ended = subprocess.run([tmp_path / ".ci/run"], env=own, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 1, ended.stdout + ended.stderr

@@ -125,7 +125,7 @@ def cycles(graph: Mapping[str, set[str]]) -> set[frozenset[str]]:
     return found
 
 
-def test_nothing_lies_loose_at_the_top() -> None:
+def test_no_module_is_loose_at_the_top() -> None:
     assert {path.stem for path in ROOT.glob("*.py")} == AT_THE_TOP
 
 

@@ -27,7 +27,7 @@ TURNS = 60
 
 
 def extents(chunk: Buffer) -> list[tuple[int, int]]:
-    """Offset of each batch in a buffer, and the one behind it."""
+    """Offset of each batch in a buffer, and the next one."""
     view, at = memoryview(chunk), 0
     found: list[tuple[int, int]] = []
     while at < len(view):
@@ -126,7 +126,7 @@ def check(asks: Sequence[PartitionFetch], found: Sequence[Found], most: int) -> 
 
 
 @pytest.mark.parametrize("seed", range(40))
-async def test_what_lagging_readers_get_is_whole(seed: int) -> None:
+async def test_lagging_readers_get_complete_batches(seed: int) -> None:
     lagging = Lagging(seed)
     for log in lagging.logs:
         await log.open(create=True)

@@ -30,7 +30,7 @@ def fetch_response(*records: Records | None) -> FetchResponse:
 @pytest.mark.parametrize("version", [4, 11, 12, 17])
 @pytest.mark.parametrize("kind", [list, tuple])
 def test_splices_batches_without_copying(version: int, kind: type) -> None:
-    """What lies between the batches is one chunk; the batches themselves are the caller's objects."""
+    """The bytes between the batches are one chunk; the batches themselves are the caller's objects."""
     chunks = fetch_response(kind(BATCHES), b"z" * 300).encode(version)
 
     assert all(chunk is batch for chunk, batch in zip(chunks[1:4], BATCHES, strict=True))
@@ -40,7 +40,7 @@ def test_splices_batches_without_copying(version: int, kind: type) -> None:
 
 
 @pytest.mark.parametrize("version", [4, 12])
-def test_tells_null_from_empty_records(version: int) -> None:
+def test_null_and_empty_records_are_encoded_differently(version: int) -> None:
     response = fetch_response(None, b"", [], ())
     encoded = response.encode(version)
     assert len(encoded) == 1

@@ -85,7 +85,7 @@ def test_table_is_kafkas(table: MessageTable) -> None:
     valid = read_versions(schema["validVersions"])
     flexible = read_versions(schema["flexibleVersions"])
     assert valid is not None
-    # Kafka 4 has dropped Produce 0-2; old clients are still told of them.
+    # Kafka 4 has dropped Produce 0-2; they are still advertised to old clients.
     assert table.versions == (Versions(0, valid.high) if table.api_key == 0 else valid)
     assert table.api_key == schema["apiKey"]
     assert table.flexible_from == (ENDLESS if flexible is None else flexible.low)

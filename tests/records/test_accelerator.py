@@ -1,4 +1,4 @@
-"""The choice between the C extension and Python, and that both tell the same in the same words."""
+"""The choice between the C extension and Python, and the same results and messages from both."""
 
 import importlib.util
 import os

@@ -47,7 +47,7 @@ def test_records_written_by_aiokafka(codec: int) -> None:
     ]
 
 
-def test_offsets_count_from_where_the_batch_lies_not_from_its_stamp() -> None:
+def test_offsets_count_from_the_stored_offset_and_not_from_the_base_offset() -> None:
     assert [record.offset for record in records(build([(b"k", b"v", 1, ())] * 2, base_offset=7), 2**53 - 9)] == [
         2**53 - 9,
         2**53 - 8,
@@ -166,7 +166,7 @@ def test_a_few_records_by_what_their_keys_have(part: bytes, wanted: list[int]) -
     assert offsets(few(KEYED, 53, part)) == [offset for offset in wanted if offset >= 53]
 
 
-def test_a_few_records_are_no_more_than_wanted_and_tell_where_to_go_on() -> None:
+def test_records_are_limited_and_return_the_offset_to_continue_at() -> None:
     assert (offsets(found := few(KEYED, 51, most=2)), found.following) == ([51, 52], 53)
     assert (offsets(found := few(KEYED, 51, b"ab", most=1)), found.following) == ([52], 55)
     assert (offsets(found := few(KEYED, most_bytes=16)), found.following) == ([50, 51], 52)

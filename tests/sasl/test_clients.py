@@ -1,4 +1,4 @@
-"""Users of a server: who gets in, who makes them, and the first one. tests/clients/secured has the clients."""
+"""Users of a server: logins, creation, and the first user. tests/clients/secured has the clients."""
 
 import datetime as dt
 import io

@@ -42,7 +42,7 @@ with warnings.catch_warnings():
 
 
 class Tokened(msgspec.Struct):
-    """A server that takes tokens, who gives them out, and what clients need."""
+    """A server that accepts tokens, their issuer, and the settings of clients."""
 
     server: InProcessServer
     made: GeneratedFiles

@@ -51,7 +51,7 @@ def tokens(issuer: Issuer, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 async def reason(check: Callable[[str], Awaitable[Bearer]], token: str) -> str:
-    """Why a token is refused, which its bearer is not told."""
+    """The reason for a refused token, which the client does not get."""
     with pytest.raises(LoginRefused) as caught:
         await check(token)
     assert str(caught.value) == INVALID
@@ -63,7 +63,7 @@ async def test_good_tokens_say_whose_they_are_and_for_how_long(issuer: Issuer, t
     assert await tokens.check(issuer.token("jöe", now=NOW, algorithm="PS512")) == Bearer("jöe", 3_600_000)
     assert await tokens.check(issuer.token(now=NOW, kid="ec", algorithm="ES256")) == Bearer("jane", 3_600_000)
     assert await tokens.check(issuer.token(now=NOW, aud=["x", "other"])) == Bearer("jane", 3_600_000)
-    # Its algorithm tells which key it is.
+    # Its algorithm identifies the key.
     assert await tokens.check(issuer.token(now=NOW, kid=None)) == Bearer("jane", 3_600_000)
     # Clocks of others may be 30 s ahead or behind.
     assert await tokens.check(issuer.token(now=NOW + 29)) == Bearer("jane", 3_629_000)

@@ -108,7 +108,7 @@ def test_a_wrong_broker_setting_is_refused(pair: str, message: str) -> None:
         ("brokers", "2", "start each by itself"),
     ],
 )
-def test_what_only_the_embedded_valkey_would_heed_is_refused_over_a_redis(
+def test_settings_of_the_embedded_valkey_are_refused_with_an_external_redis(
     tmp_path: Path, option: str, text: str, instead: str
 ) -> None:
     redis = {"redis": "redis://localhost"}
@@ -163,7 +163,7 @@ def test_an_unknown_variable_is_refused_with_a_near_one() -> None:
         load(environ={"HEADRACE_KAFKAA": "x"})
 
 
-def test_the_variables_of_a_kubernetes_service_are_nobodys_options() -> None:
+def test_the_variables_of_a_kubernetes_service_are_not_options() -> None:
     load(
         environ={
             "HEADRACE_PORT": "tcp://10.0.0.1:9092",
@@ -196,7 +196,7 @@ def test_clients_find_the_server_by_the_environment() -> None:
     assert client(environ={"HEADRACE_BOOTSTRAP": "h:1"}).bootstrap == "h:1"
 
 
-def test_where_a_server_listens_is_no_business_of_clients() -> None:
+def test_listener_settings_do_not_apply_to_clients() -> None:
     told = client(environ={"HEADRACE_KAFKA": "127.0.0.1:0"})
     assert told.bootstrap == "127.0.0.1:9092"
     assert "clients read HEADRACE_BOOTSTRAP" in told.bootstrap_where

@@ -75,7 +75,7 @@ def health(started: Server) -> tuple[int, dict[str, Any]]:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Short, so that the socket lies in the data directory."""
+    """A short path, so that the socket is in the data directory."""
     with tempfile.TemporaryDirectory(prefix="headrace-") as path:
         yield Path(path)
 

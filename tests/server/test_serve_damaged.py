@@ -156,7 +156,7 @@ def test_the_journal_of_a_deleted_topic_leaves_one_of_its_name_alone(damaged: Da
 @pytest.mark.parametrize("name", [*LOGS, *NATIVES])
 def test_a_partition_in_a_wrong_state_is_offline_and_reported(damaged: Damaged, name: str) -> None:
     if name == "log-state-i":
-        # Any text tells a log from others.
+        # Any text distinguishes logs.
         return
     told = [line for line in damaged.told.splitlines() if f'"topic": "{name}"' in line and "offline" in line]
     assert told, damaged.told

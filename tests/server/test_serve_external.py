@@ -94,7 +94,7 @@ def serve(url: str) -> subprocess.CompletedProcess[str]:
 
 
 def warnings(started: Server) -> list[str]:
-    """But for those that tell of a busy machine."""
+    """Return logged warnings, without those about a busy machine."""
     told = [line for line in started.log().splitlines() if "warning" in line.lower()]
     busy = ("Redis is slow", "heartbeat timed out", "was paused")
     return [line for line in told if not any(words in line for words in busy)]

@@ -1,4 +1,4 @@
-"""A server whose memory is full: it refuses to write, and still tells and keeps everything it acknowledged."""
+"""A server whose memory is full: it refuses to write, and still serves and keeps everything it acknowledged."""
 
 from collections.abc import Iterator
 

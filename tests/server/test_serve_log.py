@@ -1,4 +1,4 @@
-"""What operators look for in the log: what was changed and by whom, who came and went, who was not let in."""
+"""Log lines for operators: changes with their principal, logins, disconnects and refused clients."""
 
 import json
 from collections.abc import Iterator

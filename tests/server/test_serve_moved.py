@@ -111,7 +111,7 @@ def test_a_removed_journal_is_reported_and_recreated(tmp_path: Path) -> None:
         assert running.log().count("the journal is not where it was") == 1
 
 
-def test_what_such_a_journal_has_acknowledged_survives_a_kill_of_both(tmp_path: Path) -> None:
+def test_records_acknowledged_by_such_a_journal_survive_a_kill_of_both(tmp_path: Path) -> None:
     journal = tmp_path / "data" / "journal"
     with server(data=tmp_path / "data", num_partitions=1) as running:
         with Wire(running.kafka) as client:

@@ -1,4 +1,4 @@
-"""A server whose log cannot be written: stderr lies on a full disk, which costs log lines and nothing else."""
+"""A server whose log cannot be written: stderr is on a full disk, which costs only log lines."""
 
 import contextlib
 import os

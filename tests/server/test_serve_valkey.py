@@ -56,7 +56,7 @@ def test_debians_redis(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["nothing", "folder", "text", "false"])
-def test_what_cannot_be_started_is_said_in_one_line(tmp_path: Path, wrong: str) -> None:
+def test_a_failed_start_is_reported_in_one_line(tmp_path: Path, wrong: str) -> None:
     place = tmp_path / wrong
     if wrong == "folder":
         place.mkdir()

@@ -39,7 +39,7 @@ def processes(parent: int) -> list[int]:
 
 
 def nodes(kafka: str) -> list[int]:
-    """The brokers that are alive, as one of them tells; none while it does not answer."""
+    """The live brokers, as one of them lists them; none while it does not respond."""
     try:
         with Wire(kafka) as wire:
             return [each.node_id for each in wire.metadata().brokers]

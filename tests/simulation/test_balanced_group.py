@@ -70,7 +70,7 @@ class World:
         self.origin: dict[int, int] = {}
         """Where each partition began, since the last update or reset."""
         self.received: dict[int, dict[int, set[str]]] = {}
-        """Partition -> offset -> who was given it since then."""
+        """Partition -> offset -> the instances that received it since then."""
         self.positions: dict[int, int] = {}
         self.life_of: dict[GroupCursor, int] = {}
         """In which life of the server a cursor was issued."""

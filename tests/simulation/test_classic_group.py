@@ -135,7 +135,7 @@ class World:
             del self.partitions[topic]
             self.ctx.drop_topic(topic)
             if self.ctx.crashes:
-                # The server may have died over it; the broker tells it again when it is back.
+                # The server may have died during it; the broker sends it again after its return.
                 self.ctx.drop_topic(topic)
             for known in (self.acknowledged, self.unsure):
                 for partition in [each for each in known if each.topic == topic]:
@@ -297,7 +297,7 @@ class World:
             self.check()
 
     def check_settled(self) -> None:
-        """Everyone who runs is in, has synced, and the partitions are theirs."""
+        """All running members have joined, have synced, and own the partitions."""
         running = [client for client in self.clients if client.running]
         assert self.ctx.group.state is (GroupState.STABLE if running else GroupState.EMPTY)
         described = self.ctx.group.describe()

@@ -361,7 +361,7 @@ class Simulation:
             self.random.choice(self.alive()).leave()
 
     def visit(self) -> None:
-        """Who looks seldom may see neither that it comes nor that it goes."""
+        """A broker that reads rarely may miss both its arrival and its departure."""
         free = set(range(1, 7)) - {broker.mind.me.node_id for broker in self.alive()}
         if free:
             self.join(self.random.choice(sorted(free)))

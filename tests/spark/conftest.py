@@ -17,7 +17,7 @@ DAY = 1_700_000_000_000
 def records(
     count: int, first: int = 0
 ) -> list[tuple[bytes | None, bytes | None, int, tuple[tuple[str, bytes | None], ...]]]:
-    """Records told apart by their number, which is also in the timestamp."""
+    """Records identified by their number, which is also in the timestamp."""
     return [(b"k%d" % n, b"v%d" % n, DAY + n, ()) for n in range(first, first + count)]
 
 

@@ -159,7 +159,7 @@ def test_aborted_transactions_and_control_batches_are_left_out(
             producer.produce(name, b"%d" % (number * 10 + record))
         producer.flush(60)
         (producer.commit_transaction if commit else producer.abort_transaction)(120)
-    # Kafka answers when it has decided; that the log tells of it comes after.
+    # Kafka responds when it has decided, before the log shows it.
     while end_of(admin, name, IsolationLevel.READ_COMMITTED) < end_of(admin, name, IsolationLevel.READ_UNCOMMITTED):
         pass
     options = {"kafka__bootstrap__servers": kafka.plain, "subscribe": name, "startingOffsets": "earliest"}

@@ -83,7 +83,7 @@ def test_a_store_that_fails_half_way_loses_and_doubles_nothing(
     assert archived(place) == pairs(0, range(100)) + pairs(1, range(100))
 
 
-def test_where_writing_is_not_allowed_one_line_says_so(store: ObjectStore, place: Place) -> None:
+def test_one_line_reports_that_writing_is_not_allowed(store: ObjectStore, place: Place) -> None:
     ArchiveTable(place)
     store.fail("PUT", "_headrace", "deny")
     with pytest.raises(

@@ -103,7 +103,7 @@ def test_other_batch_sizes_after_a_lost_checkpoint_lose_nothing(
 
 
 @pytest.mark.parametrize("point", ["started", "files written", "table committed"])
-def test_killed_at_any_step_nothing_is_lost_or_doubled(
+def test_a_kill_at_any_step_loses_and_duplicates_nothing(
     storage: BareStorage, topic: Topic, table: Path, point: str
 ) -> None:
     class Killed(BaseException):
@@ -205,7 +205,7 @@ def test_a_checkpoint_ahead_of_the_table_is_refused(storage: BareStorage, topic:
     assert len(list(table.rglob("*.parquet"))) == 1
 
 
-def test_what_retention_took_is_skipped_only_when_told(storage: BareStorage, topic: Topic, table: Path) -> None:
+def test_expired_records_are_skipped_only_if_configured(storage: BareStorage, topic: Topic, table: Path) -> None:
     Archiver(storage, topic, table).archive((0, 0, 20))
     storage.trim(topic, 0, 50)
     with pytest.raises(DataLoss):
@@ -266,7 +266,7 @@ batches = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 100), st.integers
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batches)
-def test_whatever_batches_come_no_row_is_doubled_and_none_left_out(
+def test_no_row_is_duplicated_or_omitted_for_any_batches(
     storage: BareStorage, tmp_path: Path, wanted: list[tuple[int, int, int]]
 ) -> None:
     table = tmp_path / "table"
@@ -287,7 +287,7 @@ def test_whatever_batches_come_no_row_is_doubled_and_none_left_out(
     assert archived(table) == pairs(0, range(ends[0])) + pairs(1, range(ends[1]))
 
 
-def test_a_batch_that_cannot_be_read_is_kept_aside_and_told(storage: BareStorage, table: Path) -> None:
+def test_a_batch_that_cannot_be_read_is_set_aside_and_reported(storage: BareStorage, table: Path) -> None:
     topic = storage.create_topic("kept-aside")
     broken = build(records(3, 10))
     broken[70:] = b"\xff" * len(broken[70:])

@@ -41,7 +41,7 @@ class Reading:
         self._log = (folder / "query.log").open("ab")
 
     def fill(self, topic: str, partitions: int) -> None:
-        """Records behind those that there are, in as many partitions; topic and partitions are made."""
+        """Append records in that many partitions; create the topic and partitions if needed."""
         admin = AdminClient({"bootstrap.servers": self.server.kafka})
         present = {partition for name, partition, _ in self.expected if name == topic}
         if not present:

@@ -47,7 +47,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredServer]
 
 
 def login(secured: SecuredServer, folder: Path, name: str = "etl", **given: str) -> dict[str, str]:
-    """Options that say where the server is, and name a file that says who asks."""
+    """Options with the address of the server and a file with the login."""
     file = secured.properties(folder / f"{name}.properties", name, **given)
     return {client_options.SERVERS: secured.server.kafka, client_options.PROPERTIES: str(file)}
 

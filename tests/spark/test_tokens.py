@@ -21,7 +21,7 @@ HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallback
 
 
 class Trusting(msgspec.Struct):
-    """A server that lets in who has a token."""
+    """A server that accepts clients with a token."""
 
     server: InProcessServer
     issuer: Issuer
@@ -99,7 +99,9 @@ def test_a_file_without_a_token_is_reported_and_not_shown(
         ({"sasl_login_callback_handler_class": "a.MyHandler"}, "must name OAuthBearerLoginCallbackHandler"),
     ],
 )
-def test_what_is_no_file_is_refused(trusting: Trusting, tmp_path: Path, given: dict[str, str], told: str) -> None:
+def test_a_path_that_is_not_a_file_is_refused(
+    trusting: Trusting, tmp_path: Path, given: dict[str, str], told: str
+) -> None:
     with pytest.raises(OptionError, match=told):
         options.parse(trusting.options(tmp_path / "token", **given))
 

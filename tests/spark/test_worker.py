@@ -1,4 +1,4 @@
-"""What Spark's Python workers do once, and who they are that do it."""
+"""One-time work of Spark's Python workers, and their identification."""
 
 import gc
 import subprocess

@@ -29,7 +29,7 @@ from headrace.topics.errors import StorageUnavailable
 
 
 class Wire:
-    """A connection that keeps what is sent: the commands of each message, and who waits for the answers."""
+    """A connection that keeps what is sent: the commands of each message, and the waiting callers."""
 
     def __init__(self) -> None:
         self.made = 1
@@ -38,7 +38,7 @@ class Wire:
         self.preparing: list[Callable[[], None]] = []
 
     def at(self, _key: str) -> "Wire":
-        """It stands for the one server there is."""
+        """It represents the only server."""
         return self
 
     def before_flush(self, prepare: Callable[[], None]) -> None:

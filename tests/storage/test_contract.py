@@ -54,7 +54,7 @@ async def test_a_log_that_does_not_exist_is_not_opened(storage: Storage) -> None
         await storage.logs.open(STREAM, lambda _: None)
 
 
-async def test_batches_lie_where_they_were_placed(storage: Storage) -> None:
+async def test_batches_are_stored_at_their_offsets(storage: Storage) -> None:
     log = await opened(storage, STREAM)
     assert await appended(log, batch(3), batch(1), batch(2)) == [Appended(0), Appended(3), Appended(4)]
     found = await storage.logs.read(STREAM, 3, 10)
@@ -104,7 +104,7 @@ async def test_batches_are_found_by_time(storage: Storage) -> None:
     assert newest.base_offset == 1
 
 
-async def test_what_is_trimmed_is_gone_and_counts_no_more(storage: Storage) -> None:
+async def test_trimmed_records_are_gone_and_do_not_count(storage: Storage) -> None:
     log = await opened(storage, STREAM)
     size = len(batch().batch)
     await appended(log, *(batch(timestamp=1_000 * number) for number in range(1, 6)))

@@ -65,7 +65,7 @@ async def test_a_kind_that_cannot_be_a_key_is_refused(open_storage: OpenStorage)
         await storage.documents.save({("a:b", "1"): b"one"})
 
 
-async def test_what_is_kept_is_read_where_redis_is_full(open_storage: OpenStorage, raw: "redis.Redis") -> None:
+async def test_kept_documents_are_read_while_redis_is_full(open_storage: OpenStorage, raw: "redis.Redis") -> None:
     """A server starts then: it is what trims."""
     storage = await open_storage()
     assert await storage.documents.keep("a", "1", b"first") == b"first"

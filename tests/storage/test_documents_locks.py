@@ -77,7 +77,7 @@ async def test_a_wait_in_vain_is_reported(
         pass
 
 
-async def test_what_was_decided_under_a_lost_lock_is_not_written(open_storage: OpenStorage, raw: "redis.Redis") -> None:
+async def test_changes_under_a_lost_lock_are_not_written(open_storage: OpenStorage, raw: "redis.Redis") -> None:
     first, second = await two(open_storage, raw)
     async with first.documents.locked("name") as lost:
         # As if the first one had stood still for longer than its lease.
@@ -91,7 +91,7 @@ async def test_what_was_decided_under_a_lost_lock_is_not_written(open_storage: O
         assert raw.exists(KEY), "the first one has not given back what was not its own any more"
 
 
-async def test_revisions_tell_what_others_have_changed(open_storage: OpenStorage, raw: "redis.Redis") -> None:
+async def test_revisions_show_changes_of_other_brokers(open_storage: OpenStorage, raw: "redis.Redis") -> None:
     first, second = await two(open_storage, raw)
     async with first.documents.locked("name") as lock:
         assert lock.revisions == {}
@@ -155,7 +155,7 @@ async def test_a_lost_lock_is_not_taken_again_by_keeping_it(
     assert await second.documents.load("a") == {}
 
 
-async def test_who_has_lost_a_lock_leaves_what_tells_its_holder_that_others_wait(
+async def test_a_lost_lock_keeps_the_waiting_mark_of_its_new_holder(
     open_storage: OpenStorage, raw: "redis.Redis"
 ) -> None:
     first, _ = await two(open_storage, raw)

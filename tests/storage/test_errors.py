@@ -44,5 +44,5 @@ from headrace.storage.redis.clients import PrimaryUnavailable
         (RedisConnectionError("Connection refused."), "redis://u:p@h", "Redis at redis://u@h does not answer: Conn"),
     ],
 )
-def test_what_to_try_follows_from_the_answer(error: Exception, url: str, told: str) -> None:
+def test_the_remedy_follows_from_the_response(error: Exception, url: str, told: str) -> None:
     assert told in str(unusable(error, url))

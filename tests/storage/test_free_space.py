@@ -159,7 +159,7 @@ def test_a_small_limit_keeps_a_smaller_part_free(wire: Wire) -> None:
 def test_who_does_not_answer_has_no_room(wire: Wire, answer: Any) -> None:
     found = looked(wire, *[answer])
     if answer == b"":
-        # A Redis that tells no limit has none.
+        # A Redis that reports no limit has none.
         assert found.take(1)
     else:
         assert not found.take(1)

@@ -334,7 +334,7 @@ async def test_an_older_server_is_fenced_once_the_newer_has_loaded(
 
 
 class _Stopped(Scripts):
-    """A server that is stopped just behind its entry of a group in the list, until others have forgotten that."""
+    """A server that is paused just after its entry of a group in the list, until others have dropped it."""
 
     now_s = 0.0
     meanwhile: Callable[[], Awaitable[None]] | None = None

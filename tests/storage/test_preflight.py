@@ -79,14 +79,14 @@ _PROGRAMS = {"valkey": valkey_program, "redis": debian_redis_program}
         ),
     ],
 )
-async def test_what_redis_tells_of_itself(program: str, options: dict[str, str], expected: Durability) -> None:
+async def test_what_redis_reports_about_itself(program: str, options: dict[str, str], expected: Durability) -> None:
     with RedisServer(_PROGRAMS[program](), options) as server:
         storage = await RedisStorage.open(server.url, redis.asyncio.from_url(server.url), 1)
         assert await storage.durability() == expected
         await storage.close()
 
 
-async def test_a_cloud_that_closes_config_tells_nothing() -> None:
+async def test_a_cloud_service_without_config_reports_nothing() -> None:
     with RedisServer() as server:
         admin = redis.asyncio.from_url(server.url)
         await admin.acl_setuser("default", enabled=True, nopass=True, keys=["*"], commands=["+@all", "-config"])

@@ -115,7 +115,7 @@ def test_an_external_redis_is_used_and_left_running(shared_valkey: RedisServer) 
         assert list(link.scan_iter("headrace:there:0@*"))
 
 
-def test_what_cannot_start_says_why(tmp_path: Path) -> None:
+def test_a_failed_start_reports_its_reason(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="'no_such_setting'"):
         InProcessServer(no_such_setting=1)
     with pytest.raises(SettingsError, match=r"oci\.limits"):

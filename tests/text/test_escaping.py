@@ -21,7 +21,7 @@ def test_what_is_shown_prints(data: str | bytes) -> None:
 
 
 @pytest.mark.parametrize("letter", EVIL)
-def test_what_a_terminal_obeys_is_escaped(letter: str) -> None:
+def test_control_sequences_are_escaped(letter: str) -> None:
     assert "\\" in shown(f"a{letter}b")
     assert letter not in json_text({"name": letter})
 

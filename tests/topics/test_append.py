@@ -218,7 +218,7 @@ def outcome(owner: OffsetAssigner, append: Append) -> Appended | type[Exception]
         return type(error)
 
 
-def test_what_an_opening_has_learned_from_the_log_is_among_the_changes() -> None:
+def test_the_results_of_a_recovery_are_among_the_changes() -> None:
     """Else the next snapshot would say that everything up to its offset is stored, and it is not."""
     known = {7: ProducerStateEntry(0), 8: ProducerStateEntry(0)}
     owner = OffsetAssigner(5, known, unsaved={8, 9})
@@ -230,7 +230,7 @@ def test_what_an_opening_has_learned_from_the_log_is_among_the_changes() -> None
 
 
 def test_behind_a_refusal_an_unknown_producer_goes_on_where_it_was_refused() -> None:
-    """It has five batches under way: those behind the first must not enter before it."""
+    """It has five batches in flight: later ones must not be appended before the first."""
     first = OffsetAssigner(0)
     for sequence in (3, 5, 6):
         first.refused.refuse(batch(1, 7, sequence))
@@ -290,7 +290,7 @@ def test_after_a_rejection_a_known_producer_must_retry(stored: int) -> None:
     assert refusal(owner, batch(1, 7, 9)) is OutOfOrderSequence
 
 
-def test_what_was_acknowledged_and_is_gone_does_not_come_again() -> None:
+def test_lost_acknowledged_records_do_not_return() -> None:
     owner = OffsetAssigner(0, sent_up_to(2))
     owner.refused.refuse(batch(1, 7, 9))
     assert refusal(owner, batch(1, 7, 10)) is OutOfOrderSequence
@@ -317,7 +317,7 @@ def test_a_rejection_holds_where_sequences_restart() -> None:
     assert refusal(owner, batch(1, 7, 0)) is BehindRefused
 
 
-def test_what_an_unknown_producer_sent_before_is_not_behind_its_refusal() -> None:
+def test_earlier_batches_of_an_unknown_producer_do_not_follow_its_refusal() -> None:
     owner = OffsetAssigner(0)
     owner.refused.refuse(batch(1, 7, 3))
     assert [refusal(owner, batch(1, 7, sequence)) for sequence in (5, 2)] == [BehindRefused, OutOfOrderSequence]
@@ -346,7 +346,7 @@ def test_a_producer_that_makes_room_goes_on_behind_what_was_stored(monkeypatch: 
 
 
 def test_a_refused_batch_that_its_producer_has_given_up_is_missing_after_a_while() -> None:
-    """The Java client does after `delivery.timeout.ms`, and sends what was behind it again and again."""
+    """The Java client does after `delivery.timeout.ms`, and retries the later batches again and again."""
     clock = ManualClock()
     owner = OffsetAssigner(0, sent_up_to(2), (), RejectedBatches(clock.ticks_ms))
 

@@ -23,7 +23,7 @@ def test_a_topics_value_overrides_the_brokers_and_kafkas() -> None:
     assert config.log_append_time is True
 
 
-def test_a_description_tells_where_each_value_comes_from() -> None:
+def test_a_description_has_the_source_of_each_value() -> None:
     defaults = TopicDefaults({"retention.ms": "20"})
     entries = {entry.key.name: entry for entry in describe({"retention.ms": "10"}, defaults)}
     assert len(entries) == len(TOPIC_KEYS)
@@ -92,7 +92,7 @@ def test_a_value_that_is_not_taken_is_refused_with_the_reason(key: str, value: s
     assert str(caught.value).startswith(f"{key}={value}: ")
 
 
-def test_what_clients_commonly_send_is_accepted() -> None:
+def test_common_topic_configs_are_accepted() -> None:
     check({"segment.bytes": "52428800", "flush.ms": "1000", "cleanup.policy": "delete", "retention.ms": "-1"})
 
 

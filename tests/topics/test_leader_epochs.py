@@ -25,13 +25,13 @@ def test_the_first_row_counts_for_what_was_trimmed_too() -> None:
     ("epoch", "answer"),
     [(-1, (-1, -1)), (3, (3, 20)), (4, (3, 20)), (6, (3, 20)), (7, (7, 25)), (8, (-1, -1))],
 )
-def test_where_an_epoch_ends(epoch: int, answer: tuple[int, int]) -> None:
+def test_the_end_of_an_epoch(epoch: int, answer: tuple[int, int]) -> None:
     """KIP-320: the largest epoch up to the one asked for; a client beyond it has records that are gone."""
     assert THREE.end_of(epoch, 25) == answer
 
 
 def test_one_that_was_trimmed_ends_where_the_oldest_begins() -> None:
-    """A consumer that has read all of it goes on there: told of none it would go wherever its policy says."""
+    """A consumer that has read all of it goes on there: without one it would apply its reset policy."""
     assert LeaderEpochs([EpochRow(3, 10, 4), EpochRow(7, 20, 7)]).end_of(2, 25) == (2, 10)
 
 
@@ -54,7 +54,7 @@ def test_against_a_list_of_records(steps: list[tuple[int, int]], asked: int) -> 
         assert found.end_of(asked, offset) == (upto[-1] if upto else asked, end)
 
 
-def test_what_is_kept_of_a_log_ends_where_a_later_epoch_begins() -> None:
+def test_state_of_a_log_ends_at_the_start_of_a_later_epoch() -> None:
     epochs = LeaderEpochs([EpochRow(5, 10, 5), EpochRow(9, 60, 9)])
     assert epochs.kept(100, 9) == 100
     assert epochs.kept(100, 5) == epochs.kept(100, 7) == 60

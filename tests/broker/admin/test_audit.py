@@ -41,7 +41,7 @@ def test_batches_of_a_client_that_goes_on_are_counted() -> None:
     assert (counted["reason"], counted["count"]) == ("OutOfOrderSequence in orders", 100 - MOST_LINES)
 
 
-def test_what_strangers_choose_is_cut_and_their_number_bounded() -> None:
+def test_foreign_values_are_cut_and_their_number_is_bounded() -> None:
     clock = ManualClock()
     audit = Audit(clock)
     with capture_logs() as lines:

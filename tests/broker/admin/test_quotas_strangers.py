@@ -1,4 +1,4 @@
-"""Quotas of those who have logged in hold, whatever strangers do."""
+"""Quotas of authenticated users hold, whatever clients without a login do."""
 
 from tests.harness.memory import MemoryStorage
 

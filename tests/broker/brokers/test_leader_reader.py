@@ -40,7 +40,7 @@ async def test_a_primary_that_was_just_woken_is_asked_again_where_a_reader_has_c
 async def test_remote_readers_are_notified_of_records_lost_in_redis(
     partition: LeaderPartition, storage: MemoryStorage, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the copies, or where none are wanted, the end that Redis has is the end."""
+    """With the replicas, or if none are required, the end in Redis is the end."""
     monkeypatch.setattr(leader_reader, "_WOKEN_S", 0)
     partition.append(batch(7), lambda _: None)
     storage.logs.answer()

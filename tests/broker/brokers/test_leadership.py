@@ -92,7 +92,7 @@ async def test_a_log_that_another_broker_has_led_is_recovered() -> None:
 
 
 async def test_after_a_missed_view_storage_is_asked_who_has_opened_a_log_since(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who led it by that view may have died before it told anybody."""
+    """The leader in that membership may have died before it announced itself."""
     broker = OneBroker(1)
     await broker.join(2, WITHOUT_2)
     await broker.has_told()
@@ -155,7 +155,7 @@ async def test_a_leader_by_a_membership_still_in_flight_is_accepted() -> None:
 async def test_a_partition_that_the_next_view_gives_to_another_broker_is_no_error(
     monkeypatch: pytest.MonkeyPatch, view: int | None, why: Exception, level: str
 ) -> None:
-    """A broker that comes back is given its partitions; who had them hears of its view a moment later."""
+    """A broker that comes back is given its partitions; the previous leader gets the membership a moment later."""
     broker = OneBroker(1)
     if view is None:
         await broker.leading.open(TOPIC, [broker.log])
@@ -238,7 +238,7 @@ async def test_an_opening_by_a_view_that_is_over_is_not_taken() -> None:
     assert asked == [4, 6]
 
 
-async def test_what_other_brokers_would_not_hear_of_is_refused_while_they_run() -> None:
+async def test_conversions_are_refused_while_other_brokers_run() -> None:
     broker = OneBroker(1)
     await broker.join(1, ALL)
     with pytest.raises(InvalidConfig, match=r"topic 't' cannot be converted while other brokers run \(2, 3\): stop"):

@@ -1,4 +1,4 @@
-"""Who leads a topic's logs while the topic is created, deleted or moved to another virtual cluster."""
+"""The leader of a topic's logs while the topic is created, deleted or moved to another virtual cluster."""
 
 import asyncio
 from typing import Any
@@ -25,7 +25,7 @@ OTHER_TOPIC = Topic(name="t2", id=UUID(int=2), streams=(STREAM + "@2",), config=
 
 
 async def leading_in_clusters(broker: OneBroker) -> tuple[VirtualClusters, Leader]:
-    """Virtual clusters over the same storage, whose log this broker has opened, and what it has told of it."""
+    """Virtual clusters over the same storage, whose log this broker leads, and the announcements that it made."""
     await broker.storage.topics.create(TOPIC)
     broker.go_by(2, WITHOUT_2)
     storage: Any = broker.storage
@@ -37,7 +37,7 @@ async def leading_in_clusters(broker: OneBroker) -> tuple[VirtualClusters, Leade
     return clusters, broker.told.pop(STREAM)
 
 
-async def test_all_clusters_hear_of_leaders_tell_what_was_lost_and_forget_deleted_topics() -> None:
+async def test_all_clusters_follow_leaders_report_lost_records_and_forget_deleted_topics() -> None:
     broker = OneBroker(1)
     clusters, first = await leading_in_clusters(broker)
     clusters.republish({})
@@ -53,7 +53,7 @@ async def test_all_clusters_hear_of_leaders_tell_what_was_lost_and_forget_delete
 
 
 async def test_leaders_are_announced_again_after_a_move_to_another_cluster() -> None:
-    """Other brokers may take it for a new one, and forget who has opened its logs, which stay open here."""
+    """Other brokers may take it for a new one, and forget the leaders of its logs, which stay open here."""
     broker = OneBroker(1)
     clusters, first = await leading_in_clusters(broker)
     storage: Any = broker.storage
@@ -114,7 +114,7 @@ async def test_a_log_opened_for_a_topic_that_is_deleted_goes_where_one_of_its_na
 
 
 async def test_a_log_stays_whose_topic_is_in_another_cluster_by_now() -> None:
-    """Also where nothing tells of the move any more."""
+    """Also if no record of the move is left."""
     broker = OneBroker(1)
     clusters, _ = await leading_in_clusters(broker)
     storage: Any = broker.storage

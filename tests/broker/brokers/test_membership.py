@@ -50,7 +50,7 @@ async def test_an_unexpected_failure_does_not_end_the_heartbeats() -> None:
     await broker.leave()
 
 
-async def test_a_lone_broker_that_stood_still_is_certain_of_nothing_until_it_has_asked() -> None:
+async def test_a_single_broker_verifies_its_membership_after_a_pause() -> None:
     """Another broker may have joined. While Redis does not answer, none can."""
     storage, clock = Storage(), ManualClock()
     broker = Membership(storage, ME, clock, session_ms=3_000, interval_ms=300)  # type: ignore[arg-type]

@@ -157,7 +157,7 @@ async def test_positions_in_an_earlier_topic_of_the_name_go_when_the_group_is_ta
 
 
 async def test_positions_in_a_topic_that_this_broker_has_not_heard_of_yet_stay(site: Site) -> None:
-    """Who coordinated the group had; this one still knows the topic that was deleted."""
+    """The previous coordinator had; this one still has the deleted topic."""
     site.known = OLD
     kept = {PLACE: OffsetAndMetadata(offset=5, topic_id=NEW)}
     await site.groups.save("g", [SaveOffsets(kept)])
@@ -260,7 +260,7 @@ async def test_a_commit_is_of_the_topic_that_there_is(site: Site) -> None:
     assert (kept.offset, kept.topic_id) == (8, NEW)
 
 
-async def test_what_was_given_up_before_the_group_can_be_asked_is_not_done(site: Site) -> None:
+async def test_requests_given_up_before_the_group_is_ready_are_not_processed(site: Site) -> None:
     """A member may have joined again under its old name."""
     site.may_find.set()
     joined = await site.table.request("new", join("a"), lambda: True)
@@ -437,7 +437,7 @@ async def _heartbeat(site: Site, joined: JoinResult) -> GroupError | None:
     return result.error
 
 
-async def test_no_member_expires_while_the_server_stood_still(site: Site) -> None:
+async def test_no_member_expires_while_the_server_is_paused(site: Site) -> None:
     joined = await _member(site)
     site.clock.stand_still(3_600_000)
     site.clock.advance(9_000)

@@ -38,7 +38,7 @@ def _large(size: int, **fields: object) -> Join:
 
 
 async def _attack(table: GroupCoordinator, size: int, first: int = 0) -> int:
-    """Leave one member with that much metadata behind in each of many groups; how many were taken."""
+    """Leave one member with that much metadata in each of many groups; return how many were accepted."""
     for number in range(first, first + 2_000):
         joining = asyncio.ensure_future(table.request(f"g{number}", _large(size)))
         await asyncio.sleep(0)

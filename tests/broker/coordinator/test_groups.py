@@ -28,7 +28,7 @@ from headrace.topics.errors import StorageUnavailable
 
 
 async def _very_many_join(table: GroupCoordinator, clock: ManualClock) -> "Sequence[asyncio.Future[Result]]":
-    """A thousand, who are being answered."""
+    """A thousand members that are being answered."""
     joins = [msgspec.structs.replace(join(), token=object(), new_member_id=f"c-{each}") for each in range(1_000)]
     joining = [asyncio.ensure_future(table.request("g", each)) for each in joins]
     # A slow machine takes them in several slices of the event loop.
@@ -39,7 +39,7 @@ async def _very_many_join(table: GroupCoordinator, clock: ManualClock) -> "Seque
     return joining
 
 
-async def test_what_was_given_up_before_it_comes_to_its_group_is_not_done(table: GroupCoordinator) -> None:
+async def test_requests_given_up_before_they_reach_their_group_are_not_processed(table: GroupCoordinator) -> None:
     """Its client is gone, and may have committed more since."""
     told = await table.request("g", commit(7), lambda: True)
     assert isinstance(told, CommitResult)
@@ -256,7 +256,7 @@ async def test_pending_offsets_of_a_deleted_topic_delay_no_client() -> None:
 
 
 class _Shown:
-    """A partition that is asked to show positions, and does when told."""
+    """A partition that shows committed offsets when the test lets it."""
 
     stream = "s"
 
@@ -386,7 +386,7 @@ async def test_a_group_with_a_very_long_name_is_not_made(table: GroupCoordinator
     assert table.names() == ["n" * 1_024]
 
 
-async def test_a_group_too_many_is_refused_and_told_once_and_the_others_go_on(
+async def test_a_group_beyond_the_limit_is_refused_and_logged_once(
     storage: MemoryStorage, clock: ManualClock, partition: LeaderPartition
 ) -> None:
     table = GroupCoordinator(storage.groups, clock, GroupSettings(max_groups=2), lambda _: partition)
@@ -410,7 +410,7 @@ async def test_a_group_too_many_is_refused_and_told_once_and_the_others_go_on(
 
 
 async def test_the_response_to_a_join_does_not_iterate_all_members(table: GroupCoordinator, clock: ManualClock) -> None:
-    """Each line once, for who came and who left, also where one comes and goes between two looks."""
+    """One line for each member that joins or leaves, even between two checks."""
     with structlog.testing.capture_logs() as logged:
         joined = await stable(table, clock)
         others = [

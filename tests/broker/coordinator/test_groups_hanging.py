@@ -49,7 +49,7 @@ async def test_while_storage_hangs_members_that_say_so_stay_and_others_go(
         assert await _at_once(table, _heartbeat(member)) == HeartbeatResult()
     wrong = asyncio.ensure_future(table.request("g", _heartbeat(member, member.generation + 1)))
     await asyncio.sleep(0)
-    # What storage might still contradict is not told before.
+    # A result that storage might still contradict is not sent earlier.
     assert not wrong.done()
     assert not committing.done()
     answers.set()

@@ -102,7 +102,7 @@ async def test_others_have_their_turn_behind_what_was_planned_for_long(
 
 
 async def test_a_partition_that_cannot_be_read_holds_up_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It lies on a shard of a cluster that is away."""
+    """It is on an unavailable shard of a cluster."""
     await world.topic(3)
     a = await world.cursor()
     for partition in range(3):
@@ -268,7 +268,7 @@ async def test_an_instance_that_asked_in_time_is_not_silent_because_storage_was_
     assert sorted(holders, key=str) == ["a", "b"]
 
 
-async def test_what_storage_refuses_is_refused_and_not_remembered(world: World) -> None:
+async def test_writes_that_storage_refuses_are_refused_and_not_remembered(world: World) -> None:
     await world.topic()
     await world.put(10)
     _, cursor = await world.get(await world.cursor(), 5)
@@ -315,7 +315,7 @@ async def test_positions_are_mirrored_for_those_who_look_into_redis(world: World
     assert group["last-delivered-id"].endswith(b"-3")
 
 
-async def test_what_is_handed_out_after_a_restart_can_be_committed_after_the_next_one(world: World) -> None:
+async def test_messages_delivered_after_a_restart_can_be_committed_after_the_next_one(world: World) -> None:
     """Under which leader epoch it was read is known for good by then: else it would seem lost."""
     await world.topic()
     await world.put(5)

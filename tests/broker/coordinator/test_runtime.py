@@ -149,7 +149,7 @@ async def test_a_timer_is_an_event_and_a_write_moves_it(runner: CounterRunner, c
     assert not runner.busy
 
 
-async def test_what_is_due_after_a_refusal_waits_a_second(runner: CounterRunner, clock: ManualClock) -> None:
+async def test_due_work_waits_a_second_after_a_refusal(runner: CounterRunner, clock: ManualClock) -> None:
     assert await add(runner, 5) == 5
     runner.refuse = True
     clock.advance(LEASE_MS)

@@ -1,4 +1,4 @@
-"""A broker over a storage, on a clock that stands; its streams are named `<topic>:<partition>`."""
+"""A broker over a storage, on a stopped clock; its streams are named `<topic>:<partition>`."""
 
 from headrace.broker.broker import Broker
 from headrace.broker.brokers.ownership import Ownership

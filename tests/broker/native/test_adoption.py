@@ -1,4 +1,4 @@
-"""A partition whose stream becomes another one: no record that was acknowledged stays behind, on a real Redis."""
+"""A partition whose stream becomes another one: no acknowledged record stays in the old one, on a real Redis."""
 
 import asyncio
 from collections.abc import Iterator

@@ -39,7 +39,7 @@ VIEW = 7
 
 
 class NoPositions:
-    """No group stands anywhere in the topic."""
+    """No group has an offset in the topic."""
 
     async def wanted(self, live: LiveTopic) -> dict[int, set[int]]:
         return {}
@@ -173,7 +173,7 @@ class Recording:
 
 
 @pytest.mark.parametrize("when", ["copying", "carrying"])
-async def test_groups_of_a_topic_that_stays_native_stand_where_they_stood(
+async def test_groups_of_a_topic_that_stays_native_keep_their_offsets(
     open_storage: OpenStorage, any_redis: RedisServer, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     """At the numbers of the log that it did not become they would read it from its beginning."""
@@ -207,7 +207,7 @@ async def test_groups_of_a_topic_that_stays_native_stand_where_they_stood(
     assert not live.partitions[0].paused
 
 
-async def test_what_a_broker_of_an_earlier_view_sends_behind_the_copy_is_refused(
+async def test_appends_by_an_earlier_membership_are_refused_after_the_copy(
     open_storage: OpenStorage, any_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was stopped, and wakes: acknowledged, its records would go with the old stream."""
@@ -367,7 +367,7 @@ async def test_a_batch_that_a_native_topic_would_not_take_is_moved_in_pieces(
     before = await all_of(live)
     assert await convert(broker.topics, "t", "native", NoPositions()) == len(before) == len(LARGE[kind])
     assert live.config.native
-    # Not compared by pytest: it would tell how megabytes differ.
+    # Not compared by pytest, which would print how megabytes differ.
     assert (await all_of(live) == before) is True
 
 
@@ -463,7 +463,7 @@ async def test_the_old_streams_of_a_server_that_died_behind_the_step_that_counts
 
 
 class Crash(BaseException):
-    """The process ends: nothing that cleans up behind an Exception runs."""
+    """The process ends: no cleanup after an Exception runs."""
 
 
 @pytest.mark.parametrize("to", ["native", "log"])

@@ -61,7 +61,7 @@ async def test_records_sent_during_the_deletion_do_not_restore_it(
 async def test_a_group_that_is_deleted_while_redis_is_away_for_a_moment_does_not_stay(
     open_storage: OpenStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next group of that name would begin where it stood, and it could not be deleted once more."""
+    """The next group of that name would begin at its offset, and it could not be deleted again."""
     storage = await open_storage()
     broker = over(storage)
     places = [TopicPartition(name, 0) for name in ("t", "u")]
@@ -69,7 +69,7 @@ async def test_a_group_that_is_deleted_while_redis_is_away_for_a_moment_does_not
         await broker.topics.create(place.topic, 1, {"headrace.storage": "native"})
     positions = {place: OffsetAndMetadata(offset=5 << 10) for place in places}
     for _ in range(2):
-        # Where there is no stream yet the position alone tells where a group stands.
+        # Without a stream, the committed offset alone gives the position of a group.
         await broker.groups.request(
             "g", Commit(token=object(), generation=-1, member_id="", instance_id=None, positions=positions)
         )

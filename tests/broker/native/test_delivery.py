@@ -170,7 +170,7 @@ async def test_records_without_room_are_not_delivered() -> None:
     assert list(group.stream.pending) == [first, large, other]
 
 
-async def test_what_was_given_is_served_again_from_memory() -> None:
+async def test_delivered_entries_are_served_again_from_memory() -> None:
     group = Reading([10, 10, 10])
     assert await group.read(0) == group.offsets
     assert group.asked() == ["enter", "new"]
@@ -312,7 +312,7 @@ async def test_uncommitted_records_of_a_member_go_to_the_next(
 
 
 @UNWRITABLE
-async def test_what_is_kept_is_served_while_redis_takes_no_writes(refusal: StorageUnavailable) -> None:
+async def test_pending_entries_are_served_while_redis_refuses_writes(refusal: StorageUnavailable) -> None:
     group = Reading([SOME] * 4)
     assert await group.read(0) == group.offsets
     group.asked()
@@ -325,7 +325,7 @@ async def test_what_is_kept_is_served_while_redis_takes_no_writes(refusal: Stora
 
 @UNWRITABLE
 async def test_possibly_foreign_records_wait_until_redis_takes_writes(refusal: StorageUnavailable) -> None:
-    """What a program or an earlier member was given; and a group that is not there would begin behind what was read."""
+    """Entries of a program or an earlier member; a missing group would begin after the records that were read."""
     group = Reading([SOME] * 6)
     group.stream.refusal = refusal
     with pytest.raises(type(refusal)):

@@ -40,7 +40,7 @@ def test_a_new_assignment_replaces_the_old_one() -> None:
     assert owners.partitions(Owner("g", "a")) == {T1}
 
 
-def test_two_groups_with_one_client_are_nobodys() -> None:
+def test_a_partition_in_two_groups_of_a_client_has_no_owner() -> None:
     owners = Owners()
     owners.apply("g", [SaveMember(member("a", 0))])
     owners.apply("h", [SaveMember(member("b", 0, 1))])

@@ -34,7 +34,7 @@ from headrace.topics.rejected_batches import WAIT_MS, RejectedBatches
 
 
 class InDoubt:
-    """Another primary may have taken over whenever copies are waited for."""
+    """Another primary may have taken over during any wait for replicas."""
 
     def primary(self, _stream: str) -> int:
         return 0
@@ -97,7 +97,7 @@ def test_the_first_report_of_a_new_end_wakes_all_waiters() -> None:
 
 
 def test_an_answer_that_was_overtaken_does_not_say_that_entries_were_lost() -> None:
-    """Redis has answered two who asked, and the first of them comes to say so after the second."""
+    """Redis has answered two reads, and the first one is processed after the second."""
     before, after = (Extent(log_start=0, log_end=end, length=end, added=end, asked=0.0) for end in (1, 2))
     partition = NativePartition("t", 0, NativeStream("s", 16), before, cast("NativeStorage", Stream()))
     partition.learn(after)
@@ -120,7 +120,7 @@ def answering(stream: Stream, refusals: RejectedBatches | None = None) -> Native
     return NativePartition("t", 0, NativeStream("s", 16), Extent(), cast("NativeStorage", stream), refusals)
 
 
-def test_what_is_sent_behind_a_batch_that_was_refused_is_to_come_again_behind_it() -> None:
+def test_batches_after_a_refused_one_must_be_retried_after_it() -> None:
     """After OUT_OF_ORDER_SEQUENCE_NUMBER librdkafka sends all again with a new epoch, which would duplicate records."""
     late, lost = OutOfOrderSequence("expected 3, found 4"), StorageUnavailable("lost")
     partition = answering(Stream(lost, late, lost, late, late, Appended(1), late))
@@ -156,7 +156,7 @@ def test_exhausted_offsets_are_logged_once() -> None:
 
 
 def test_a_refused_batch_that_its_producer_has_given_up_is_missing_after_a_while() -> None:
-    """The Java client does after `delivery.timeout.ms`, and sends what was behind it again and again."""
+    """The Java client does after `delivery.timeout.ms`, and retries the later batches again and again."""
     clock = ManualClock()
     stream = Stream(Appended(1), StorageUnavailable("gone"), *[OutOfOrderSequence("expected 1")] * 3, Appended(2))
     partition = answering(stream, RejectedBatches(clock.ticks_ms))
@@ -180,13 +180,13 @@ def test_a_rejected_batch_after_a_lost_acknowledged_one_gets_an_error() -> None:
     ]
 
 
-def test_what_is_sent_behind_a_batch_whose_copies_are_in_doubt_is_to_come_again_behind_it() -> None:
+def test_batches_after_one_with_uncertain_replicas_must_be_retried_after_it() -> None:
     stream = Stream(Appended(1), OutOfOrderSequence("expected 3, found 4"))
     stream.copies = cast("InSyncReplicas", InDoubt())
     assert told_of(answering(stream), (0, 3), (0, 4), copies=2) == [StorageUnavailable, BehindRefused]
 
 
-def test_what_is_refused_before_it_is_sent_to_redis_counts_too() -> None:
+def test_appends_refused_before_they_are_sent_to_redis_are_counted_too() -> None:
     late = OutOfOrderSequence("expected 3, found 4")
     partition = answering(Stream(late, late, Appended(1)))
     partition.paused = True
@@ -423,7 +423,7 @@ async def test_of_a_new_producer_the_second_batch_does_not_take_the_place_of_the
     partition.close()
 
 
-async def test_what_comes_after_a_loss_lies_behind_all_that_was_acknowledged(
+async def test_offsets_after_a_loss_follow_all_acknowledged_ones(
     open_storage: Callable[..., Awaitable[RedisStorage]], any_redis: RedisServer
 ) -> None:
     """Ids that are ahead of the clock go back with Redis, and readers would be past the records that follow."""

@@ -1,4 +1,4 @@
-"""Partitions of native topics: opened over whatever lies in their keys, and handed over with their topic."""
+"""Partitions of native topics: opened over any contents of their keys, and handed over with their topic."""
 
 from typing import Any
 from uuid import UUID

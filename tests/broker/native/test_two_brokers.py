@@ -86,7 +86,7 @@ async def test_undelivered_records_of_one_broker_are_delivered_by_the_other(
     assert seen == taken + later
 
 
-async def test_what_a_program_of_the_group_was_given_is_its_own(raw: Any, brokers: list[Reading]) -> None:
+async def test_entries_delivered_to_a_program_of_the_group_belong_to_it(raw: Any, brokers: list[Reading]) -> None:
     reader = brokers[0]
     first = add(raw, 3)
     assert await reader.read(0) == first

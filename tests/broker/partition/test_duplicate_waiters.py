@@ -95,7 +95,7 @@ def test_all_waiters_are_called_although_one_raises(stored: bool) -> None:
     assert [(line["event"], line["to"]) for line in logged] == [("response handling failed", "a repeated batch")]
 
 
-def test_telling_one_does_not_move_all_that_wait_behind_it() -> None:
+def test_notifying_one_waiter_does_not_move_the_others() -> None:
     """A list's first cannot be taken from it otherwise: with 100,000 of them nothing else is done for seconds."""
     waiting, called = Waiting(10), set()
 

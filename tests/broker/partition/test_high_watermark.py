@@ -129,7 +129,7 @@ async def test_appends_without_waiters_complete_in_order_when_the_setting_is_low
     assert (partition.log_end, results) == (5, [Appended(3), Appended(0)])
 
 
-async def test_what_waits_can_be_read_when_no_copies_are_wanted_any_more(
+async def test_waiting_batches_are_readable_once_no_replicas_are_required(
     partition: LeaderPartition, storage: MemoryStorage, budget: CacheBudget
 ) -> None:
     results: list[Appended | Exception] = []
@@ -159,7 +159,7 @@ async def test_a_recovered_log_is_proved_where_replication_is_no_longer_required
     partition.want_copies(1)
     storage.unavailable = False
     with pytest.raises(StorageUnavailable, match="t-0: the connection was lost"):
-        await partition.settle()  # a conversion would leave behind what the opening will tell
+        await partition.settle()  # a conversion would miss what recovery will report
 
     before = partition.leader_epoch
     while partition.leader_epoch == before:
@@ -257,7 +257,7 @@ async def test_a_new_leader_knows_its_observed_high_watermark(
 async def test_a_restarted_leader_knows_what_readers_were_shown(
     partition: LeaderPartition, storage: MemoryStorage, clock: ManualClock
 ) -> None:
-    """Written down within a second, not with each batch: without copies it is read that far."""
+    """Written down within a second, not with each batch: without replicas it is read that far."""
     partition.want_copies(2)
     for _ in range(2):
         partition.append(batch(3), lambda _: None, 2, 0)
@@ -326,7 +326,7 @@ async def test_waiters_are_notified_when_another_broker_takes_over(
 async def test_pending_bytes_for_slow_replicas_are_bounded(
     partition: LeaderPartition, storage: MemoryStorage, budget: CacheBudget
 ) -> None:
-    """Who sent it may have its answer, or be gone: it is held all the same."""
+    """It is held even if its sender has its response or has disconnected."""
     budget.most_held = 1
     results: list[Appended | Exception] = []
     partition.append(batch(3), results.append, 2, 0)
@@ -378,7 +378,7 @@ async def test_records_that_the_next_primary_may_lack_are_not_readable(
     assert (partition.log_end, told) == (3, [len(log.batches[0].batch)])
 
 
-async def test_what_waited_for_copies_comes_again_before_what_was_sent_behind_it(
+async def test_batches_that_waited_for_replicas_are_retried_before_later_ones(
     partition: LeaderPartition, storage: MemoryStorage
 ) -> None:
     results: list[Appended | Exception] = []
@@ -425,7 +425,9 @@ async def test_a_reader_of_the_storage_sees_no_more_than_one_of_the_memory(
     assert await partition.find_offset(2_000, Searcher(Decompression())) == FoundOffset(3, 2_000)
 
 
-async def test_what_waits_for_its_copies_is_not_trimmed(partition: LeaderPartition, storage: MemoryStorage) -> None:
+async def test_batches_that_wait_for_replicas_are_not_trimmed(
+    partition: LeaderPartition, storage: MemoryStorage
+) -> None:
     for _ in range(3):
         partition.append(batch(3), lambda _: None, 2, 1_000)
     storage.logs.answer()

@@ -183,7 +183,7 @@ async def test_a_deleted_partition_takes_and_gives_nothing(partition: LeaderPart
         partition.check_readable(0)
 
 
-async def test_what_was_under_way_with_a_lost_answer_is_refused_and_may_come_again(
+async def test_appends_with_a_lost_response_are_refused_and_may_be_retried(
     partition: LeaderPartition, storage: MemoryStorage
 ) -> None:
     results: list[Appended | Exception] = []

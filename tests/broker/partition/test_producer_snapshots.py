@@ -1,4 +1,4 @@
-"""What a log's owner writes down within a second, and what the answer tells: whether another broker has led it."""
+"""The snapshot that a leader writes within a second; its result shows whether another broker has led the log."""
 
 import asyncio
 from typing import Any
@@ -160,7 +160,7 @@ async def test_behind_a_view_that_was_missed_a_storage_that_takes_no_writes_is_a
 
 
 @pytest.mark.parametrize("error", [StorageNotWritten, StorageUnavailable])
-async def test_behind_a_view_that_was_missed_readers_wait_where_reads_do_not_tell_either(
+async def test_after_a_missed_membership_readers_wait_if_reads_are_not_conclusive(
     partition: LeaderPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
     """Another broker has led it without an announcement, or has promoted a primary without replicas."""
@@ -225,7 +225,7 @@ async def test_an_opening_that_has_the_number_of_one_that_a_failover_lost_is_ano
     assert not partition.is_end_known
 
 
-async def test_what_a_storage_tells_a_reader_of_before_a_view_was_missed_tells_nothing(
+async def test_a_read_from_before_a_missed_membership_is_not_conclusive(
     partition: LeaderPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     look = storage.logs.look
@@ -272,7 +272,7 @@ async def test_readers_wait_until_a_log_led_by_another_broker_is_recovered(
         partition.check_readable(7)
 
 
-async def test_a_write_that_was_under_way_when_a_view_was_missed_tells_nothing(
+async def test_a_write_in_flight_during_a_missed_membership_is_not_conclusive(
     partition: LeaderPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may have been taken before another broker opened the log."""

@@ -181,7 +181,7 @@ async def test_storage_that_does_not_answer(
         await read(partition, 0, Sink())
 
 
-async def test_what_retention_takes_while_it_is_being_read(
+async def test_records_that_expire_during_a_read(
     partition: LeaderPartition, storage: MemoryStorage, drop_cached: Callable[[], None]
 ) -> None:
     fill(partition, storage, 3)

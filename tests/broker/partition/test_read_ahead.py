@@ -44,7 +44,7 @@ async def test_an_answer_leaves_before_what_is_behind_it_is_read() -> None:
 
 
 class Log:
-    """What is read ahead of a log, told what is asked for."""
+    """Reads ahead in a log, by the requested ranges."""
 
     def __init__(self, found: Sequence[StoredBatch] | Exception) -> None:
         self.found = found

@@ -81,7 +81,7 @@ class Cold:
         return [each for each in self.batches if each.base_offset <= offset < each.next_offset]
 
 
-async def test_what_retention_took_before_it_was_read_ahead_comes_from_the_archive(
+async def test_records_that_expired_before_the_read_ahead_come_from_the_archive(
     partition: LeaderPartition, storage: MemoryStorage, drop_cached: Callable[[], None]
 ) -> None:
     size = await filled(partition, storage, drop_cached, 6)
@@ -164,7 +164,7 @@ async def test_large_batches_behind_small_ones_are_few_where_they_came_as_one(
     assert counts[-1] <= 4
 
 
-async def test_what_was_read_ahead_is_in_memory(
+async def test_batches_that_were_read_ahead_are_in_memory(
     partition: LeaderPartition, storage: MemoryStorage, drop_cached: Callable[[], None]
 ) -> None:
     size = await filled(partition, storage, drop_cached, 9)
@@ -189,7 +189,7 @@ async def test_what_was_read_ahead_is_in_memory(
     assert total == 2 * size
 
 
-async def test_what_was_read_ahead_of_a_log_that_was_trimmed_is_not_told(
+async def test_trimmed_records_that_were_read_ahead_are_not_returned(
     partition: LeaderPartition, storage: MemoryStorage, drop_cached: Callable[[], None]
 ) -> None:
     for _ in range(3):

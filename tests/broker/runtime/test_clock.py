@@ -1,4 +1,4 @@
-"""The clock that stands still while the server does."""
+"""The clock that stops while the server is paused."""
 
 from headrace.broker.runtime.clock import RunningClock, SystemClock
 from headrace.testing.clock import ManualClock

@@ -61,7 +61,7 @@ async def test_one_that_is_in_doubt_again_and_again_is_not_taken_for_one_that_ne
     partition.close()
 
 
-async def test_those_of_other_brokers_and_of_deleted_topics_are_not_told_of(
+async def test_partitions_of_other_brokers_and_of_deleted_topics_are_not_reported(
     storage: MemoryStorage, budget: CacheBudget, clock: ManualClock
 ) -> None:
     others, deleted = (

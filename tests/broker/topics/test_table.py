@@ -1,4 +1,4 @@
-"""The table of topics: creation, deletion, what a storage that fails leaves behind."""
+"""The table of topics: creation, deletion, and remains after a storage failure."""
 
 import asyncio
 from uuid import UUID
@@ -81,7 +81,7 @@ async def test_a_created_topic_is_stored_and_found_by_name_and_id(table: TopicTa
         table.partition("t", 3)
 
 
-async def test_what_cannot_be_created_leaves_nothing(table: TopicTable, storage: MemoryStorage) -> None:
+async def test_a_failed_creation_leaves_nothing(table: TopicTable, storage: MemoryStorage) -> None:
     await table.create("t", 1, {})
     with pytest.raises(TopicExists):
         await table.create("t", 1, {})
@@ -244,7 +244,7 @@ async def test_whether_a_topic_is_made_is_asked_where_the_answer_is_lost(
     assert table.names() == list(storage.topics.stored)
 
 
-async def test_where_everything_was_deleted_nothing_can_be_created(
+async def test_nothing_can_be_created_after_everything_was_deleted(
     table: TopicTable, storage: MemoryStorage, told: Told
 ) -> None:
     for name in ("a", "b"):
@@ -268,7 +268,7 @@ async def test_only_who_deletes_a_topic_tidies_up_behind_it(
     assert told.deletions == [("deleted", "a"), ("removed", "a"), ("removed", "b")]
 
 
-async def test_what_another_broker_has_moved_is_not_deleted(
+async def test_topics_that_another_broker_has_moved_are_not_deleted(
     table: TopicTable, storage: MemoryStorage, told: Told
 ) -> None:
     for name in ("a", "b", "c"):

@@ -173,7 +173,7 @@ tell(Ended())
     assert list(temporary.iterdir()) == []
 
 
-def test_what_another_process_would_not_mend_ends_it(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_permanent_errors_end_the_process(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     body = "tell(Failed(\"no topic 'x'\", passing=False)); sys.exit(1)"
     with pytest.raises(ArchiveFailed, match=r"^no topic 'x'$"):
         supervise(body, runs.parent, monkeypatch, lambda _: None).run()

@@ -3,7 +3,7 @@ from typing import Any
 from headrace.testing import Server
 
 
-def test_brokers_tell_where_clients_connect_to(headrace: Any, running: Server) -> None:
+def test_brokers_list_the_addresses_for_clients(headrace: Any, running: Server) -> None:
     headrace.run("topics", "create", "led", "--partitions", "2")
     answer = headrace.json("brokers")
     (broker,) = answer["brokers"]

@@ -83,7 +83,7 @@ def test_a_bad_line_is_named_by_its_number(headrace: Any) -> None:
     assert headrace.err.splitlines()[-1].startswith("headrace: line 2 of the input: not JSON")
 
 
-def test_what_came_before_a_bad_line_is_sent_and_counted(headrace: Any) -> None:
+def test_records_before_an_invalid_line_are_sent_and_counted(headrace: Any) -> None:
     headrace.run("topics", "create", "read-before", "--partitions", "1")
     good = "".join(f"k:{number}\n" for number in range(3_000))
     headrace.run("records", "produce", "read-before", "--key-separator", ":", stdin=f"{good}none\nk:last\n", status=1)

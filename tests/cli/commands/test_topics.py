@@ -212,7 +212,7 @@ def test_leaders_are_shown_where_replicas_are_away_that_the_end_of_a_log_waits_f
     assert [(each["leader"], each["log_start"], each["log_end"]) for each in partitions] == [(1, 0, None)] * 2
 
 
-def test_a_description_tells_what_is_known_while_a_leader_is_away(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_description_shows_known_facts_while_a_leader_is_away(capsys: pytest.CaptureFixture[str]) -> None:
     # No broker takes over in the meantime.
     with brokers(2, broker_session_timeout_ms=120_000) as both:
         name = both.new_topic(8)

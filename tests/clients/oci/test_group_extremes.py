@@ -94,7 +94,7 @@ def test_the_largest_messages_come_one_by_one(client: Any, stream: Any) -> None:
     assert [len(reader.get()) for _ in range(4)] == [1, 1, 1, 0]
 
 
-def test_what_was_in_hand_at_an_update_is_not_committed(client: Any, stream: Any) -> None:
+def test_messages_in_flight_at_an_update_are_not_committed(client: Any, stream: Any) -> None:
     put(client, stream.id, *(str(number) for number in range(10)))
     reader = GroupReader(client, stream.id, "g", "A", commit_on_get=False)
     assert reader.values(5) == ["0", "1", "2", "3", "4"]

@@ -29,7 +29,7 @@ class Secured(msgspec.Struct):
     foreign: GeneratedFiles
     """Of an authority that is not the server's."""
     configured: dict[str, Any]
-    """What `headrace oci-config` told."""
+    """The configuration that `headrace oci-config` printed."""
 
     def clients(self, authority: Path) -> tuple[Any, Any]:
         """An admin client and one for messages, which believe an authority."""
@@ -76,7 +76,7 @@ def test_the_python_sdk_writes_and_reads_and_believes_no_other_authority(secured
     admin, streams = secured.clients(secured.made.authority)
     details = models.CreateStreamDetails(name="sdk", partitions=1, compartment_id=COMPARTMENT)
     made = admin.create_stream(details).data
-    # What a stream tells of where its messages are is where this client was already.
+    # The messages endpoint of the stream is the one that this client already uses.
     assert made.messages_endpoint == secured.server.http
     entries = [models.PutMessagesDetailsEntry(value=base64_of(f"v{number}" * 1_000)) for number in range(100)]
     assert streams.put_messages(made.id, models.PutMessagesDetails(messages=entries)).data.failures == 0

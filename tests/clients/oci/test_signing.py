@@ -1,4 +1,4 @@
-"""Who is let in: the SDK's signers against each of the server's modes."""
+"""The SDK's signers against each of the server's modes."""
 
 import json
 import subprocess

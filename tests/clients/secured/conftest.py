@@ -44,7 +44,7 @@ class Secured(msgspec.Struct):
         return Login(address, mechanism, self.own.authority, NAME, PASSWORD)
 
     def all_have_gone(self) -> None:
-        """Wait until the server has no connection any more, and so none that may still tell of a login."""
+        """Wait until the server has no connections, so that no further login is logged."""
         gc.collect()  # kafka-python lets go of sockets that only this closes
         proof = base64.b64encode(f"{NAME}:{PASSWORD}".encode()).decode()
         asked = urllib.request.Request(self.server.http + "/metrics", headers={"authorization": f"Basic {proof}"})

@@ -29,7 +29,7 @@ def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.mark.timeout(1_500)  # it may have to fetch and build its program
 @pytest.mark.parametrize("storage", STORAGES)
-def test_what_is_written_while_a_broker_dies_is_read(storage: str, client: Java | FranzGo, tmp_path: Path) -> None:
+def test_records_written_while_a_broker_dies_are_read(storage: str, client: Java | FranzGo, tmp_path: Path) -> None:
     """It is in the log once, as both producers are idempotent by default; a group reads it at least once."""
     with brokers_over(storage, broker_session_timeout_ms=1_500, broker_heartbeat_interval_ms=200) as three:
         topic = three.new_topic(PARTITIONS)

@@ -79,7 +79,7 @@ def _refused(client: SecuredClient, login: Login) -> None:
 
 
 def _events(lines: Sequence[Any]) -> set[str]:
-    """Of those that tell of logins."""
+    """Only those about logins."""
     return {line["event"] for line in lines} & {"logged in", "login refused", "handshake failed"}
 
 

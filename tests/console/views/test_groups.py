@@ -1,4 +1,4 @@
-"""Pages of groups: who has what, and a reset that is shown first."""
+"""Pages of groups: assignments, and a reset with a preview."""
 
 import contextlib
 import re

@@ -1,4 +1,4 @@
-"""The console's pages over HTTP: what they tell, to whom, and that nothing a stranger sent is more than text."""
+"""The console's pipeline pages over HTTP, with hostile input shown as text."""
 
 import re
 
@@ -15,7 +15,7 @@ from headrace.testing import InProcessServer
 views.load()
 
 
-def test_an_archive_that_tells_of_itself_is_in_the_pipeline(server: InProcessServer) -> None:
+def test_an_archive_that_reports_its_status_is_in_the_pipeline(server: InProcessServer) -> None:
     told = ArchiveReport(
         topic="plain", table=EVIL, group="archiver", host="here", started_ms=1, told_ms=server.clock.now_ms(),
         rows=1234, files=7, bytes=2_000_000, version=5, lag=66, fresh_ms=server.clock.now_ms() - 90_000,
@@ -47,7 +47,7 @@ def test_runs_of_one_archive_are_counted_together_until_its_table_is_recreated(s
     assert " Records 3 Files 1 " in run(3, 1), "the table was deleted before it"
 
 
-def test_a_declared_pipeline_that_tells_of_itself_is_in_the_pipeline(server: InProcessServer) -> None:
+def test_a_declared_pipeline_that_reports_its_status_is_in_the_pipeline(server: InProcessServer) -> None:
     flows = (
         FlowReport(name="bronze", state="completed", read=1234, written=1200, batches=1, seconds=4.2, behind=34),
         FlowReport(name=EVIL, state=EVIL),

@@ -1,4 +1,4 @@
-"""The console's pages over HTTP: what they tell, to whom, and that nothing a stranger sent is more than text."""
+"""The console's records pages over HTTP, with hostile input shown as text."""
 
 import re
 from html import unescape

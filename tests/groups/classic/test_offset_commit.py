@@ -56,7 +56,7 @@ def test_another_generation_cannot_commit(ctx: GroupContext, generation: int) ->
     assert ctx.whole.position(FLIGHTS) is None
 
 
-def test_a_stranger_cannot_commit(ctx: GroupContext) -> None:
+def test_an_unknown_member_cannot_commit(ctx: GroupContext) -> None:
     ctx.stable(1)
 
     assert ctx.commit("stranger").error is GroupError.UNKNOWN_MEMBER_ID

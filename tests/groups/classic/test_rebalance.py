@@ -1,4 +1,4 @@
-"""The join phase: initial delay, who is waited for, who is dropped, who leads, what is chosen (E.1)."""
+"""The join phase: initial delay, awaited and removed members, the leader, the protocol (E.1)."""
 
 from tests.harness.groups import REBALANCE_MS, SESSION_MS, GroupContext
 

@@ -123,7 +123,7 @@ def test_a_leave_may_name_many_members_each_with_its_own_outcome(ctx: GroupConte
     assert [member.member_id for member in ctx.group.describe().members] == ["j-2"]
 
 
-def test_a_leave_of_strangers_only_changes_nothing(ctx: GroupContext) -> None:
+def test_a_leave_of_unknown_members_only_changes_nothing(ctx: GroupContext) -> None:
     ctx.stable(1)
     ctx.leave("stranger")
 

@@ -98,7 +98,7 @@ def test_in_an_empty_group_the_member_is_unknown(ctx: GroupContext) -> None:
     assert ctx.sync(member_id, instance="i").error is GroupError.UNKNOWN_MEMBER_ID
 
 
-def test_a_stranger_is_unknown(ctx: GroupContext) -> None:
+def test_a_sync_of_an_unknown_member_is_refused(ctx: GroupContext) -> None:
     completing(ctx, 1)
 
     assert ctx.sync("stranger").error is GroupError.UNKNOWN_MEMBER_ID

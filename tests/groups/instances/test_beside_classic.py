@@ -32,7 +32,7 @@ def test_a_classic_join_is_refused_while_any_section_has_instances(ctx: Instance
     assert ctx.get(flights).records == ()
 
 
-def test_a_classic_join_comes_too_late_for_silence_that_no_timer_has_told(ctx: InstanceContext) -> None:
+def test_a_classic_join_does_not_expire_members_whose_timer_has_not_fired(ctx: InstanceContext) -> None:
     ctx.get(ctx.create("a"))
     ctx.now_ms += TIMEOUT_MS + 1
 

@@ -1,4 +1,4 @@
-"""Who gets what: instances come, go and take over, as Oracle documents it."""
+"""Shares of instances that join, leave and take over, as Oracle documents it."""
 
 import pytest
 from tests.harness.instances import TIMEOUT_MS, InstanceContext
@@ -115,7 +115,7 @@ def test_a_surplus_instance_stays_in_the_group_by_heartbeats() -> None:
     assert ctx.get(surplus).partitions == [0]
 
 
-def test_instances_are_not_told_of_a_rebalance() -> None:
+def test_instances_are_not_notified_of_a_rebalance() -> None:
     """A live instance notices it by its partitions alone."""
     ctx = InstanceContext(4)
     a, b = ctx.create("a"), ctx.create("b")

@@ -39,7 +39,7 @@ def test_the_holder_gives_up_with_its_next_request_after_its_commit(four: Instan
     assert {*four.get(b.cursor).records, *four.get(a.cursor).records} == {(partition, 10) for partition in range(4)}
 
 
-def test_what_is_in_flight_does_not_move_until_it_is_committed(four: InstanceContext) -> None:
+def test_partitions_with_messages_in_flight_do_not_move(four: InstanceContext) -> None:
     a = four.get(four.create("a", commit_on_get=False))
     b = four.get(four.create("b"))
     a = four.get(a.cursor)
@@ -50,7 +50,7 @@ def test_what_is_in_flight_does_not_move_until_it_is_committed(four: InstanceCon
     assert four.counts() == [2, 2]
 
 
-def test_what_is_to_be_given_up_is_not_read_any_further(four: InstanceContext) -> None:
+def test_partitions_to_give_up_are_not_read_further(four: InstanceContext) -> None:
     a = four.get(four.create("a", commit_on_get=False))
     four.get(four.create("b"))
     for partition in range(4):

@@ -1,4 +1,4 @@
-"""A log that comes back with less: who was ahead of it goes on where it was cut, and misses nothing new."""
+"""A log that comes back with less: a reader that was ahead continues at the cut, and misses nothing new."""
 
 import pytest
 from tests.harness.instances import InstanceContext
@@ -15,7 +15,7 @@ def read(ctx: InstanceContext, cursor: GroupCursor) -> tuple[list[int], GroupCur
 
 
 def at_seven(ctx: InstanceContext, *, commit_on_get: bool = True) -> GroupCursor:
-    """A reader behind seven records, of which it has committed five."""
+    """A reader that has read seven records and committed five."""
     ctx.publish(0, 5)
     cursor = ctx.get(ctx.create("a", commit_on_get=commit_on_get)).cursor
     if not commit_on_get:
@@ -33,7 +33,7 @@ def test_a_reader_that_was_ahead_goes_on_where_the_log_was_cut(ctx: InstanceCont
     assert read(ctx, cursor)[0] == [*range(first, log_end + 8)]
 
 
-def test_what_was_in_hand_can_no_longer_be_committed_and_to_try_is_no_error(ctx: InstanceContext) -> None:
+def test_committing_messages_in_flight_has_no_effect_and_is_no_error(ctx: InstanceContext) -> None:
     old = at_seven(ctx, commit_on_get=False)
     ctx.lose(0, 6)
     ctx.publish(0, 8)
@@ -104,10 +104,8 @@ def test_a_server_that_was_started_again_knows_of_which_log_its_positions_are(ct
 
 
 @pytest.mark.parametrize("commit_on_get", [True, False])
-def test_what_is_committed_after_a_restart_stays_committed_where_nothing_was_lost(
-    ctx: InstanceContext, commit_on_get: bool
-) -> None:
-    """The log was opened between the commit before and what was read behind that: it is the same log still."""
+def test_commits_after_a_restart_stay_if_no_record_was_lost(ctx: InstanceContext, commit_on_get: bool) -> None:
+    """The log was recovered between the last commit and the later read: it is still the same log."""
     ctx.publish(0, 5)
     cursor = ctx.get(ctx.create("a", commit_on_get=commit_on_get)).cursor
     cursor = ctx.get(ctx.commit_cursor(cursor)).cursor
@@ -122,7 +120,7 @@ def test_what_is_committed_after_a_restart_stays_committed_where_nothing_was_los
     assert ctx.committed() == 7
 
 
-def test_what_was_in_hand_at_a_restart_and_is_lost_is_missed(ctx: InstanceContext) -> None:
+def test_messages_in_flight_at_a_restart_that_were_lost_are_missed(ctx: InstanceContext) -> None:
     cursor = at_seven(ctx, commit_on_get=False)
     ctx.reopen(0)
     ctx.publish(0, 3)

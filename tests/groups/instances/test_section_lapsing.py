@@ -121,7 +121,7 @@ def test_a_new_cursor_after_a_lapse_reads_from_the_committed_position(
 
 
 @pytest.mark.parametrize("commit_on_get", [True, False])
-def test_what_another_instance_has_taken_is_refused(
+def test_a_commit_for_a_partition_of_another_instance_is_refused(
     four: InstanceContext, event: Callable[[InstanceContext], None], *, commit_on_get: bool
 ) -> None:
     cursor = lapsed(four, event, commit_on_get=commit_on_get)

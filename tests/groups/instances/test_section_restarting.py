@@ -118,7 +118,7 @@ def test_cursors_go_on_after_a_restart_of_the_server_with_what_they_carry(ctx: I
     assert second.by_partition() == {0: list(range(10, 20))}
 
 
-def test_after_a_restart_of_the_server_nothing_moves_before_its_holder_has_told_what_it_has_in_hand(
+def test_after_a_restart_no_partition_moves_before_its_holder_has_reported(
     four: InstanceContext,
 ) -> None:
     created = four.create("a")

@@ -1,4 +1,4 @@
-"""Kafka clients behind one interface, for tests that hold each of them to the same.
+"""Kafka clients with one interface, for tests that run with each of them.
 
 The libraries are development extras of this project, and kcat is a program: import the adapters that are there.
 """

@@ -50,7 +50,7 @@ class ClientFailed(Exception):
 
 
 class Member(ABC):
-    """A member of a consumer group. It commits only when told, unless its library knows no such call."""
+    """A member of a consumer group. It commits only on request, unless its library has no such call."""
 
     @abstractmethod
     def poll(self, seconds: float, count: int = 500) -> list[Received]:
@@ -62,7 +62,7 @@ class Member(ABC):
 
     @abstractmethod
     def commit(self) -> None:
-        """Commit behind what `poll` has returned."""
+        """Commit the offsets after the records that `poll` has returned."""
 
     @abstractmethod
     def close(self) -> None:

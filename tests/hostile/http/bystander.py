@@ -14,7 +14,7 @@ WORST_PING_MS = 100
 MOST_MEMORY = 256 << 20
 """Bytes above what the server had before, which one request may take at most; also what its Valkey may."""
 TRIES = 12
-"""A machine that is busy with something else, or stands still, makes some tries slow, but not all; a fault, all."""
+"""A busy or paused machine makes some attempts slow; a fault makes all of them slow."""
 
 
 class Seen(msgspec.Struct, frozen=True):

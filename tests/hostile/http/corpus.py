@@ -436,7 +436,7 @@ def connections_that_say_nothing_and_ones_that_are_reset(target: Target) -> None
 
 @case("CreateGroupCursor")
 def many_instances_of_a_group(target: Target) -> None:
-    """500 requests: what each of them leaves behind makes the next one no dearer."""
+    """500 requests: remains of each do not make the next one slower."""
     body = {"groupName": "crowd", "type": "LATEST", "timeoutInMs": 2**31 - 1}
     path = f"{BASE}/streams/{target.streams['empty']}/groupCursors"
     connection = http.client.HTTPConnection(target.http, timeout=60)

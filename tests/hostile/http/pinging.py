@@ -3,7 +3,7 @@ HTTP empty: by the Kafka protocol alone.
 
 Each line that it reads begins a watch or ends one; the end is answered with the longest waits in milliseconds. For how
 long these processes, and this one, were ready to run and the machine ran others is not counted (Linux, sched-stats):
-else a test would tell of what else the machine does.
+otherwise a test would measure other work of the machine.
 """
 
 import http.client

@@ -118,6 +118,8 @@ def test_a_request_affects_no_other_client(attacked: tuple[Target, Bystander], p
 
 
 @pytest.mark.parametrize(("place", "name"), CASES)
-def test_a_strangers_request_affects_no_other_client(strange: tuple[Target, Bystander], place: str, name: str) -> None:
+def test_a_request_without_rights_affects_no_other_client(
+    strange: tuple[Target, Bystander], place: str, name: str
+) -> None:
     target, bystander = strange
     print(bystander.harmless(lambda: CORPUS[place][name](target)))

@@ -106,7 +106,7 @@ BY_THE_WAY: dict[str, tuple[object, ...]] = {
     "cluster": ("nowhere", "x" * 20_000),
     "topic": (None, "", "nowhere", "../x", "x" * 20_000, "\0", b"\xff\xfe"),
 }
-"""Where the topic was when its batch was sent: the id tells where it is now."""
+"""Where the topic was when its batch was sent. The id shows where it is now."""
 
 
 @pytest.fixture(scope="module")

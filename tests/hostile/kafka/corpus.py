@@ -419,7 +419,7 @@ def _no_messages(api: int, version: int, usual: bytes, flexible_from: int) -> It
 
 
 def _paths(struct: Structure, version: int, before: tuple[Field, ...] = ()) -> Iterator[tuple[Field, ...]]:
-    """Every field that can be long, with the arrays and structures it lies in."""
+    """Every field that can be long, with the arrays and structures that contain it."""
     for field in struct.fields:
         if version not in field.versions:
             continue

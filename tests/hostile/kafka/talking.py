@@ -1,4 +1,4 @@
-"""Logins as they should be, and as they should not: frames changed, cut, doubled, out of order, or of another kind."""
+"""Valid and invalid logins: frames changed, cut, duplicated, out of order, or of another kind."""
 
 import contextlib
 import re
@@ -67,7 +67,7 @@ def _final(client: ScramClient, heard: bytes) -> bytes:
 def frames(
     guest: Guest, mechanism: str, *, bare: bool, version: int = 2, change: Callable[[bytes], bytes] = bytes
 ) -> list[Frame]:
-    """A login: the handshake, and the tokens behind it, changed, in requests or bare."""
+    """A login: the handshake and the tokens after it, changed, in requests or bare."""
     begun = encoded(SaslHandshakeRequest(mechanism=mechanism), 0 if bare else 1)
 
     def framed(token: bytes) -> bytes:

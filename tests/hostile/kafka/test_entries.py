@@ -21,7 +21,7 @@ ENTRIES: dict[str, Any] = {
     "binary": {"a": b"\xff" * 30 * MIB, "b": b"\xff" * 30 * MIB},
     "fields": {str(number): "v" for number in range(300_000)},
 }
-"""Of each a topic, with a small entry before it and one behind it."""
+"""A topic for each, with a small entry before and after it."""
 
 
 LARGE, CLIENTS = 40 * MIB, 40

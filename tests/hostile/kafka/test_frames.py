@@ -35,13 +35,13 @@ ADMIN_PASSWORD, JANES_PASSWORD = "the-admins-password", "janes-password"
 
 
 class Guests(msgspec.Struct):
-    """A server, and who comes."""
+    """A server and its clients."""
 
     server: Server
     jane: Guest
-    """Who may see one topic of two."""
+    """Clients that may see one topic of two."""
     strangers: list[Guest]
-    """Who have everything but what proves it."""
+    """Clients without valid credentials."""
 
     @property
     def address(self) -> str:

@@ -1,4 +1,4 @@
-"""Clients whose few kilobytes open to megabytes, while Redis stands still: memory, pings, and what becomes of them."""
+"""Clients whose few kilobytes expand to megabytes while Redis is paused: memory, pings and results."""
 
 import os
 import signal
@@ -48,7 +48,7 @@ def keys(link: Any) -> Counter[bytes]:
     return found
 
 
-def test_a_redis_that_stands_still_is_not_waited_for_with_all_that_batches_open_to() -> None:
+def test_expanded_batches_are_bounded_while_redis_is_paused() -> None:
     with ExitStack() as stack:
         started = stack.enter_context(server())
         bystander = stack.enter_context(closing(Bystander(started, http=False)))

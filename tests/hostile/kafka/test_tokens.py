@@ -144,7 +144,7 @@ def test_bearers_of_any_kind_are_rejected_without_harm(secured: tuple[Server, By
             for said in (message, b"\1"):
                 talk.say(encoded(SaslAuthenticateRequest(auth_bytes=said), 2))
             talk.say(PROBE)
-            # The answer to it would tell where the server is.
+            # The response would reveal the address of the server.
             assert b"127.0.0.1" not in talk.end(), token
 
     tokens = list(_bearers(issuer))

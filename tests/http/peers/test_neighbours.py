@@ -53,7 +53,7 @@ async def listener() -> AsyncIterator[Listener]:
 
 @pytest.fixture
 def ended() -> "asyncio.Queue[Member]":
-    """Who was said to have ended."""
+    """Brokers that were reported as ended."""
     return asyncio.Queue()
 
 

@@ -1,4 +1,4 @@
-"""Seals: only who has the secret makes one, and it is good for one request."""
+"""Signatures: they need the secret, and each is valid for one request."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def test_a_seal_is_good_for_one_request_and_a_while(seals: PeerSigner) -> None:
 
 
 @pytest.mark.parametrize("change", ["", ".", "x", "eA==.", "\u00e9.\u00e9", "eA==.\u00e9"])
-def test_what_is_no_seal_is_refused(seals: PeerSigner, change: str) -> None:
+def test_an_invalid_signature_is_refused(seals: PeerSigner, change: str) -> None:
     seal = seals.seal("POST", TARGET, b"body", ALICE, NOW_MS)
     for text in (change, seal + change if change else seal[:-1], change + seal if change else seal[1:]):
         with pytest.raises(InvalidPeerSignature):

@@ -37,7 +37,7 @@ def test_the_header_of_an_api_versions_answer_has_no_tagged_fields(wire: Wire) -
     assert answer[4:6] == b"\x00\x00", "the error code follows the correlation id at once"
 
 
-def test_api_versions_tells_what_is_registered_and_nothing_else(wire: Wire) -> None:
+def test_api_versions_lists_exactly_the_registered_apis(wire: Wire) -> None:
     answer = wire.ask(SOFTWARE, 3)
     told = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
     assert told == {key: (api.oldest, api.newest) for key, api in APIS.items()}

@@ -1,4 +1,4 @@
-"""DescribeGroups while a group changes hands: who has given it up does not call it dead."""
+"""DescribeGroups while a group moves: the previous coordinator does not report it as dead."""
 
 from types import SimpleNamespace
 from typing import Any

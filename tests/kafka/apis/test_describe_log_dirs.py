@@ -11,7 +11,7 @@ from headrace.protocol.messages import (
 
 
 def log_dirs(wire: Wire, asked: dict[str, list[int]] | None, version: int = 4) -> dict[tuple[str, int], int]:
-    """(topic, partition) -> bytes, as DescribeLogDirs tells them."""
+    """(topic, partition) -> bytes, as DescribeLogDirs returns them."""
     topics = None
     if asked is not None:
         topics = [

@@ -123,7 +123,7 @@ def ruled() -> Iterator[Guarded]:
         yield started
 
 
-def test_no_page_and_no_cursor_tells_of_what_is_hidden(ruled: Guarded) -> None:
+def test_no_page_and_no_cursor_reveals_hidden_topics(ruled: Guarded) -> None:
     with ruled.connect("jane") as jane:
         cursor: Cursor = None
         seen = []
@@ -136,13 +136,13 @@ def test_no_page_and_no_cursor_tells_of_what_is_hidden(ruled: Guarded) -> None:
     assert seen == [("b-mine", 0), ("b-mine", 1), ("d-mine", 0), ("d-mine", 1)]
 
 
-def test_what_is_refused_is_answered_alike_whether_it_is_there_or_not(ruled: Guarded) -> None:
+def test_a_refusal_does_not_depend_on_the_existence_of_the_resource(ruled: Guarded) -> None:
     refused = Code.TOPIC_AUTHORIZATION_FAILED
     with ruled.connect("jane") as jane:
         answer = ask(jane, "a-hidden", "b-mine", "nowhere")
         told = {each.name: (each.error_code, len(each.partitions)) for each in answer.topics}
         assert told == {"a-hidden": (refused, 0), "b-mine": (0, 2), "nowhere": (refused, 0)}
         assert {each.topic_id.int for each in answer.topics if each.error_code} == {0}
-        # A cursor at what is refused tells nothing either.
+        # A cursor at a refused topic reveals nothing either.
         there, gone = (ask(jane, "b-mine", name, cursor=(name, 0)) for name in ("a-hidden", "a-nowhere"))
         assert [each.error_code for each in there.topics] == [each.error_code for each in gone.topics]

@@ -111,7 +111,7 @@ def test_a_change_can_be_tried(wire: Wire, topic: str) -> None:
     assert value(wire, topic, "retention.ms") == "5"
 
 
-def test_what_is_no_topic_is_not_changed(wire: Wire) -> None:
+def test_unknown_and_invalid_resources_are_not_changed(wire: Wire) -> None:
     assert alter(wire, "1", ("log.retention.ms", SET, "1"), kind=BROKER) == Code.INVALID_REQUEST
     assert alter(wire, "x", ("a", SET, "1"), kind=9) == Code.INVALID_REQUEST
     assert alter(wire, "missing", ("retention.ms", SET, "1")) == Code.UNKNOWN_TOPIC_OR_PARTITION

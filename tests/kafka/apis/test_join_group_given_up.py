@@ -56,7 +56,7 @@ class Groups:
         (heartbeat.handle, HEARTBEAT, 4),
     ],
 )
-def test_a_group_can_tell_whether_a_request_was_given_up(handle: Any, asked: Any, version: int, done: bool) -> None:
+def test_a_group_can_check_whether_a_request_was_given_up(handle: Any, asked: Any, version: int, done: bool) -> None:
     groups = Groups()
     channel: Any = SimpleNamespace(broker=SimpleNamespace(groups=groups), client_host="127.0.0.1")
     asyncio.run(handle(asked, RequestContext(channel, asked.API_KEY, version, 1, "c", 10, done=done)))

@@ -12,7 +12,7 @@ def resources(wire: Wire, *kinds: int, version: int = 1) -> set[tuple[str, int]]
     return {(each.resource_name, each.resource_type) for each in answer.config_resources}
 
 
-def test_what_has_a_configuration_is_listed(wire: Wire, topic: str) -> None:
+def test_resources_with_a_configuration_are_listed(wire: Wire, topic: str) -> None:
     wire.create(topic)
     topics, brokers = resources(wire, 2), resources(wire, 4)
     assert {(topic, 2), ("__consumer_offsets", 2)} <= topics

@@ -87,7 +87,7 @@ def trimming() -> Iterator[Server]:
         yield started
 
 
-def test_what_retention_removed_is_out_of_range(trimming: Server, topic: str) -> None:
+def test_expired_offsets_are_out_of_range(trimming: Server, topic: str) -> None:
     with Wire(trimming.kafka) as wire:
         size = len(batch(bytes(1_000), bytes(1_000)))
         wire.create(topic, retention_bytes=3 * size, retention_ms=-1)

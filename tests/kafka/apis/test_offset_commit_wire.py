@@ -1,4 +1,4 @@
-"""OffsetCommit on the wire: who may commit, and what a commit takes."""
+"""OffsetCommit on the wire: accepted members and fields."""
 
 import pytest
 from tests.harness.wire import Wire

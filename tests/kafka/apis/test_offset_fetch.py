@@ -1,4 +1,4 @@
-"""OffsetFetch while its group changes hands: who has given a group up has no positions of it."""
+"""OffsetFetch while its group moves: the previous coordinator has no offsets of it."""
 
 from types import SimpleNamespace
 from typing import Any

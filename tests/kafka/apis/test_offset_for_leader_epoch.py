@@ -8,7 +8,7 @@ from headrace.protocol.messages import (
 )
 
 
-def test_where_a_leader_epoch_ends(wire: Wire, topic: str) -> None:
+def test_the_end_of_a_leader_epoch(wire: Wire, topic: str) -> None:
     wire.create(topic)
     wire.produce(topic, batch(b"a", b"b"))
     epoch = wire.metadata(topic).topics[0].partitions[0].leader_epoch

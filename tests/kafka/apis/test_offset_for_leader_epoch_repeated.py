@@ -1,4 +1,4 @@
-"""Where partitions end, for those who look for lost records and name a partition more than once."""
+"""Ends of leader epochs, for requests that name a partition more than once."""
 
 from traceback import walk_tb
 from typing import cast

@@ -51,7 +51,7 @@ def test_offsets_are_dense(wire: Wire, topic: str, version: int) -> None:
 
 
 @pytest.mark.parametrize("acks", [-1, 1])
-def test_what_was_acknowledged_can_be_fetched(wire: Wire, topic: str, acks: int) -> None:
+def test_acknowledged_records_can_be_fetched(wire: Wire, topic: str, acks: int) -> None:
     wire.create(topic)
     sent = batch(b"one", None, b"", step=5)
     wire.produce(topic, sent, acks=acks)

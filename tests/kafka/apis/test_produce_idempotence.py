@@ -111,7 +111,7 @@ def test_partitions_count_for_themselves(wire: Wire, topic: str) -> None:
 
 
 def test_pipelined_batches_after_a_gap_all_fail(wire: Wire, topic: str) -> None:
-    """A client that sends ahead counts on it: nothing behind a lost batch may enter."""
+    """Clients that pipeline rely on it: no batch after a lost one may be appended."""
     wire.create(topic)
     producer_id = wire.producer_id()
     data = [

@@ -1,4 +1,4 @@
-"""Clients are slowed down as Kafka does it: told for how long, and then not served (KIP-219)."""
+"""Clients are throttled as in Kafka: the response has the time, then the channel is muted (KIP-219)."""
 
 import contextlib
 import datetime as dt
@@ -53,7 +53,7 @@ def test_a_throttled_producer_is_not_served(limited: InProcessServer, admin: Adm
     assert admin.ask(produce_request(name, batch(bytes(20_000))), 9).throttle_time_ms == 0
 
 
-def test_librdkafka_tells_its_user_the_time_it_was_given(limited: InProcessServer, admin: Admin) -> None:
+def test_librdkafka_reports_the_throttle_time_of_the_response(limited: InProcessServer, admin: Admin) -> None:
     admin.limit({"client_id": "app"}, producer_byte_rate=1_000)
     told: list[ThrottleEvent] = []
     settings: dict[str, Any] = {"bootstrap.servers": limited.kafka, "client.id": "app", "throttle_cb": told.append}

@@ -1,4 +1,4 @@
-"""What a client sent before it left: what it wants no answer to is stored all the same, also behind what takes long."""
+"""Requests of a client that has disconnected: batches with acks=0 are stored, even after a long request."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ from headrace.security.tls.files import GeneratedFiles, create
 from headrace.testing import InProcessServer
 
 PARTITIONS = 101
-"""With so many a request is placed turn by turn, and holds up what is sent behind it."""
+"""With that many, a request is appended turn by turn, and delays later ones."""
 NAME = "leaving"
 
 
@@ -114,7 +114,7 @@ def values(wire: Wire, topic: str) -> list[bytes | None]:
     return found
 
 
-def test_what_is_sent_behind_what_takes_long_is_stored_in_its_order(
+def test_requests_after_a_long_one_are_stored_in_order(
     server: Left, made: GeneratedFiles, wire: Wire, topic: str
 ) -> None:
     sent = [b"%d" % number for number in range(100)]
@@ -222,7 +222,7 @@ def test_what_would_have_an_answer_and_was_not_begun_is_left() -> None:
 
 
 def test_what_was_not_begun_is_left_where_the_memory_is_used_up() -> None:
-    """Clients that come and leave would fill it beyond all bounds where Redis stands still."""
+    """Clients that connect and disconnect would fill it without limit while Redis is paused."""
     with guarded() as server, server.connect(ROOT) as wire:
         wire.create("topic", PARTITIONS)
         server.run(leave(server.clusters, long("topic"), short("topic", b"last"), most=100))

@@ -42,9 +42,7 @@ def test_answers_leave_in_the_order_of_the_requests(wire: Wire, topic: str, runn
     assert metadata.brokers
 
 
-def test_metadata_behind_a_fetch_that_waits_tells_what_is_so_when_it_leaves(
-    wire: Wire, topic: str, running: Server
-) -> None:
+def test_metadata_after_a_waiting_fetch_is_current_when_it_is_sent(wire: Wire, topic: str, running: Server) -> None:
     wire.create(topic)
     wire.send(fetch_request([(topic, 0, 0)], max_wait_ms=60_000), 12)
     asked = [MetadataRequest.MetadataRequestTopic(name=f"{topic}-late")]

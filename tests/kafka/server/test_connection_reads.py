@@ -1,4 +1,4 @@
-"""What one read of a socket brings is answered together: the connection over a storage that answers when told to."""
+"""Requests from one read of a socket are answered together, with a storage that responds on demand."""
 
 import asyncio
 import gc
@@ -294,7 +294,7 @@ async def test_a_frame_in_pieces_is_served_when_it_is_there(client: Client) -> N
     assert client.storage.ends == {"t-0": 2}
 
 
-async def test_what_depends_on_an_append_follows_it(client: Client) -> None:
+async def test_requests_that_depend_on_an_append_follow_it(client: Client) -> None:
     client.storage.slow = True
     client.read(produce(1, b"a") + frame(ListGroupsRequest(), 4, 2) + produce(3, b"b"))
     # Put off, since the client may count on having its records stored first.
@@ -346,7 +346,7 @@ async def test_a_refused_batch_among_others(client: Client) -> None:
     assert client.storage.ends == {"t-0": 2}
 
 
-async def test_what_was_sent_before_garbage_is_stored(client: Client) -> None:
+async def test_requests_before_garbage_are_stored(client: Client) -> None:
     client.read(produce(1, b"a") + b"\xff\xff\xff\xff")
     assert client.transport.closed
     assert client.storage.ends == {"t-0": 1}

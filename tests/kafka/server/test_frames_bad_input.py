@@ -120,7 +120,7 @@ ENDS: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("fault", sorted(ENDS))
-def test_what_is_no_request_ends_its_connection(running: Server, bystander: Bystander, fault: str) -> None:
+def test_an_invalid_request_ends_its_connection(running: Server, bystander: Bystander, fault: str) -> None:
     data, reason = ENDS[fault]
     before = len(running.log())
     with RawClient(running.kafka) as client:

@@ -1,4 +1,4 @@
-"""Connections are bounded in number, those of one address and those of all; who leaves makes room."""
+"""Connections are limited per address and in total; a disconnect makes room."""
 
 import contextlib
 from typing import Any

@@ -14,7 +14,7 @@ PATIENCE_MS = 40_000
 
 
 def produce(started: Server) -> None:
-    """Again where the machine stood still for so long that the connection was idle, too."""
+    """Again if the machine was paused for so long that the connection was idle, too."""
     produced = False
     while not produced:
         with contextlib.suppress(ConnectionEnded, ConnectionError), Wire(started.kafka) as third:

@@ -1,4 +1,4 @@
-"""Logging in on the wire (KIP-43, KIP-152): a listener with virtual clusters behind it, and who may go where."""
+"""Logging in on the wire (KIP-43, KIP-152): a listener with virtual clusters, and the access of users."""
 
 import asyncio
 import contextlib
@@ -68,7 +68,7 @@ class Listeners(msgspec.Struct):
     listeners: dict[str, KafkaListener]
 
     def principals(self, address: str) -> list[str]:
-        """Who is at the other end of a listener's connections."""
+        """The principals of a listener's connections."""
         return sorted(str(each.principal) for each in tuple(self.listeners[address].connections))
 
 
@@ -324,7 +324,7 @@ def test_a_login_waits_for_the_requests_before_it(listeners: Listeners) -> None:
         assert topics(client) == ["inside"]
 
 
-def test_where_a_login_is_required_nothing_is_served_before(listeners: Listeners) -> None:
+def test_a_required_login_precedes_every_other_request(listeners: Listeners) -> None:
     with Wire(listeners.required) as client:
         versions(client)
         with pytest.raises(ConnectionEnded):

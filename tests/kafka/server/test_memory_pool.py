@@ -1,4 +1,4 @@
-"""Who may have a large request read, of many who want to."""
+"""The order in which large requests are read."""
 
 import pytest
 
@@ -25,7 +25,7 @@ class Sender:
 
 
 class Full:
-    """Memory of which as many large requests are read as may be, and three more senders who want to; none may."""
+    """Memory with the maximum of large requests, and three more senders that must wait."""
 
     def __init__(self) -> None:
         self.memory = MemoryPool(1 << 20)

@@ -25,7 +25,7 @@ def running() -> Iterator[Server]:
 
 
 def ask_twice(wire: Wire) -> None:
-    """A client that has been there asks: what is behind the first request is read only where there is memory."""
+    """A known client sends requests: those after the first are read only if there is memory."""
     for _ in range(2):
         wire.ask(m.ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3)
 

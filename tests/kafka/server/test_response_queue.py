@@ -1,4 +1,4 @@
-"""Answers that would take more memory than there is for them: no client waits for itself, or for another who does."""
+"""Responses beyond their memory: no client waits for itself, or for another that does."""
 
 from tests.harness.wire import Wire, batch
 
@@ -11,7 +11,7 @@ PATIENCE_S = 60
 
 
 def test_offsets_of_more_groups_than_fit_into_memory_block_no_client() -> None:
-    """Each group was counted by itself: the request waited for memory that it held, and all fetches behind it."""
+    """Each group was counted by itself: the request, and all later fetches, waited for memory that it held."""
     committed = OffsetCommitRequest.OffsetCommitRequestPartition
     groups = [f"g{number}" for number in range(GROUPS)]
     with (

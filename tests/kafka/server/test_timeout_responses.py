@@ -266,7 +266,7 @@ def test_a_request_is_answered_in_time_where_redis_is_stopped(
                      Code.INVALID_PARTITIONS, Code.GROUP_ID_NOT_FOUND}  # fmt: skip
 
 
-def test_what_was_asked_for_comes_to_pass(stoppable: Stoppable, client: Wire, topic: str) -> None:
+def test_requests_are_carried_out_after_a_timeout(stoppable: Stoppable, client: Wire, topic: str) -> None:
     client.create(topic)
     with stoppable.stopped(), Wire(stoppable.kafka) as other:
         other.send(creation(topic + "-late"), 7)
@@ -281,7 +281,7 @@ def test_what_was_asked_for_comes_to_pass(stoppable: Stoppable, client: Wire, to
 
 
 def test_commits_sent_ahead_are_given_up_together(stoppable: Stoppable, client: Wire, topic: str) -> None:
-    """And the heartbeat behind them has its answer; in its place, as all answers of a connection."""
+    """The heartbeat after them is answered, in order, as all requests of a connection."""
     client.create(topic)
     joined = client.ask(join(topic), 3)
     assert client.ask(sync(topic, joined.generation_id, joined.member_id), 3).error_code == 0

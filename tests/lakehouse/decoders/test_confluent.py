@@ -202,5 +202,5 @@ def test_anything_is_decoded_or_set_aside(folder: Decoding, values: list[bytes])
         assert found.table[row] == found.table[after + row] == wanted
 
 
-def test_what_is_set_aside_adds_no_columns(folder: Decoding) -> None:
+def test_records_that_are_set_aside_add_no_columns(folder: Decoding) -> None:
     assert split(folder, [framed(1, b"\xff"), framed(3, b"\x00\x08\x05")]).columns.names == ["cents"]

@@ -107,7 +107,7 @@ def test_what_pydantic_writes(tmp_path: Path) -> None:
         b"[]",
     ],
 )
-def test_what_the_schema_does_not_allow_is_set_aside(value: bytes, tmp_path: Path) -> None:
+def test_records_that_violate_the_schema_are_set_aside(value: bytes, tmp_path: Path) -> None:
     found = split(decoding_of(tmp_path, ORDER), [b'{"id": 1}', value, b'{"id": 2}'])
     assert list(found.dead) == [1]
 

@@ -46,7 +46,7 @@ def test_times_are_found_wherever_they_are(kept: Kept) -> None:
     assert kept.found(-3) == (42, T0 + 500)
 
 
-def test_times_of_the_server_are_still_told_as_such(kept: Kept) -> None:
+def test_log_append_times_are_still_marked_as_such(kept: Kept) -> None:
     kept.create(message_timestamp_type="LogAppendTime").fill(60)
     with Wire(kept.server.kafka) as wire:
         before = opened(wire.fetch(kept.name, 0).records)
@@ -82,7 +82,7 @@ def test_oracles_sdk_reads_across_the_border_too(kept: Kept) -> None:
     assert read("AT_TIME", time=datetime.fromtimestamp((T0 + 12) / 1000, UTC)) == [*range(12, 60)]
 
 
-def test_what_is_kept_at_all_counts_the_archive_too(kept: Kept) -> None:
+def test_total_retention_includes_the_archive(kept: Kept) -> None:
     now = kept.server.clock.now_ms()
     kept.create(retention_ms=3_600_000)
     for first in (0, 20, 40):

@@ -71,7 +71,7 @@ BODY = BodyReader(PutMessagesDetails)
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b'{"messages":[]}x', b"\xff", b'{"messages": nul}', b'{"messages":[' * 9])
-def test_what_is_no_json_cannot_be_parsed(body: bytes) -> None:
+def test_invalid_json_is_refused(body: bytes) -> None:
     error = refused(BODY.read, body)
     assert (error.code, error.message) == ("CannotParseRequest", BAD_JSON)
 

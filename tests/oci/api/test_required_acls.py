@@ -45,7 +45,7 @@ def own(seen: Seen) -> Iterator[Api]:
         api.close()
 
 
-def test_every_call_tells_which_topic_group_and_cluster_it_is_about(own: Api, seen: Seen) -> None:
+def test_every_call_states_its_topic_group_and_cluster(own: Api, seen: Seen) -> None:
     pool = own.done("POST", "/streampools", {"name": "pool", "compartmentId": COMPARTMENT})["id"]
     in_pool = own.done("POST", "/streams", {"name": "inside", "partitions": 1, "streamPoolId": pool})["id"]
     stream = own.done("POST", "/streams", {"name": "outside", "partitions": 1, "compartmentId": COMPARTMENT})["id"]

@@ -139,7 +139,7 @@ def test_a_record_without_value_has_an_empty_one(oci_server: InProcessServer, ap
     ]  # fmt: skip
 
 
-def test_with_log_append_time_both_listeners_tell_the_servers_time(oci_server: InProcessServer, api: Api) -> None:
+def test_with_log_append_time_both_listeners_return_the_servers_time(oci_server: InProcessServer, api: Api) -> None:
     with Wire(oci_server.kafka) as kafka:
         kafka.create("stamped", 1, message_timestamp_type="LogAppendTime")
     stream = api.done("GET", "/streams?compartmentId=x&name=stamped")[0]["id"]

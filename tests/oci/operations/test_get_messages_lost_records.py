@@ -86,7 +86,7 @@ def test_a_group_that_asks_while_the_log_is_shorter_skips_nothing(api: Api, stor
 
 
 def test_a_group_that_began_at_the_end_skips_nothing(api: Api, storage: RedisServer) -> None:
-    """It has read nothing yet: only where it began tells of which log that was."""
+    """It has read nothing yet: only its start offset identifies the log."""
     stream, _ = new_stream(api)
     put(api, stream, *range(4))
     failover = Failover(storage)

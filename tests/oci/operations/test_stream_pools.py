@@ -160,7 +160,7 @@ def test_a_pool_is_a_kafka_cluster_of_its_own(clients: OciClients, admin: Any, s
 
 
 def test_a_stream_goes_on_in_another_pool(clients: OciClients, admin: Any, server: InProcessServer) -> None:
-    """Producers and readers with cursors notice nothing; groups stay behind; its old name is free."""
+    """Producers and readers with cursors are not affected; groups stay in the old pool; its old name is free."""
     pool = make(clients)
     stream = clients.stream_client()
     made = clients.create_stream("moves")

@@ -41,7 +41,7 @@ async def test_a_change_whose_turn_never_comes_is_closed() -> None:
 
 
 async def test_a_failed_change_without_waiters_is_not_reported() -> None:
-    """As where the client of a request has gone: Python would tell of it as of a bug."""
+    """As if the client had disconnected: Python would report it as a bug."""
     documents = Documents(MemoryStorage().documents, OciSettings.of({}), ManualClock())
     told: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))

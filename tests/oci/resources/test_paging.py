@@ -113,7 +113,7 @@ def forged(text: bytes) -> str:
         forged(b'["TIMECREATED DESC",true,[1,"b"]]'),
     ],
 )
-def test_what_is_no_token_is_refused(token: str) -> None:
+def test_an_invalid_page_token_is_refused(token: str) -> None:
     with pytest.raises(OciError) as caught:
         page([(1, "a"), (2, "b")], "ASC", 1, token)
     assert (caught.value.status, caught.value.code) == (400, "InvalidParameter")

@@ -168,7 +168,7 @@ async def test_a_deletion_that_storage_refuses_can_be_asked_for_again(
     assert (world.state(made), world.state(streams[1])) == ("DELETED", "DELETED")
 
 
-async def test_what_a_crash_left_of_a_deletion_is_finished(world: World) -> None:
+async def test_an_unfinished_deletion_is_completed(world: World) -> None:
     """The cluster has gone, and the server dies before that of its pool is written down."""
     made = await world.pool()
     inside = await world.stream(pool_id=world.pool_id(made))
@@ -178,7 +178,7 @@ async def test_what_a_crash_left_of_a_deletion_is_finished(world: World) -> None
     assert (world.state(made), world.state(inside)) == ("DELETED", "DELETED")
 
 
-async def test_what_a_crash_left_of_a_creation_is_removed_unless_something_is_in_it(world: World) -> None:
+async def test_an_unfinished_creation_is_removed_unless_it_has_topics(world: World) -> None:
     await world.clusters.create("empty", {})
     used = await world.clusters.create("used", {})
     await used.topics.create("t", 1, {})

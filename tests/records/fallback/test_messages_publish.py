@@ -159,7 +159,7 @@ def test_a_body_with_changed_bytes_is_read_right_or_not_at_all(
 
 @with_c
 def test_values_of_every_length_and_every_wrong_character(extension: ModuleType) -> None:
-    """Long runs are decoded many characters at a time: a wrong one must be seen wherever it stands."""
+    """Long runs are decoded many characters at a time: a wrong one must be found at any position."""
     for size in range(1, 120):
         value = bytes(range(size))
         assert published(extension, body_of([(value, value)])) == share([(value, value)], 1, NOW, 7, 0)

@@ -1,4 +1,4 @@
-"""Who may do what by access rules, held against the sentences of Kafka's documentation, one by one."""
+"""Rights by ACLs, compared with the sentences of Kafka's documentation."""
 
 from collections.abc import Iterable
 

@@ -22,7 +22,7 @@ ABSENT = "-"
 
 @given(QUOTAS)
 def test_the_most_particular_quota_holds(quotas: Mapping[Entity, Mapping[Key, float]]) -> None:
-    """By the order of Kafka's documentation ("Design: Quotas"), told here from what is particular about each."""
+    """By the order of Kafka's documentation ("Design: Quotas"), computed here from the names of each entity."""
     for user, client in itertools.product(("jane", "eve"), ("app", "mine")):
 
         def rank(entity: Entity, user: str = user, client: str = client) -> tuple[int, int] | None:
@@ -46,7 +46,7 @@ def test_the_most_particular_quota_holds(quotas: Mapping[Entity, Mapping[Key, fl
         assert held(quotas, Key.FETCH, user, client) is None
 
 
-def test_an_address_has_its_own_or_everybodys() -> None:
+def test_an_address_has_its_own_quota_or_the_default() -> None:
     quotas = {
         Entity.of([("ip", "::1")]): {Key.CONNECTIONS: 5.0},
         Entity.of([("ip", None)]): {Key.CONNECTIONS: 9.0},

@@ -1,4 +1,4 @@
-"""Listeners with TLS: real clients and certificates, those of strangers, and handshakes that never end."""
+"""Listeners with TLS: real clients, own and foreign certificates, and handshakes that never end."""
 
 import asyncio
 import contextlib
@@ -132,7 +132,7 @@ def test_clients_of_three_libraries_write_and_read(server: InProcessServer, own:
     assert asyncio.run(read()) == [b"a" * 300_000, b"b" * 300_000]
 
 
-def test_each_listener_tells_its_own_address(server: InProcessServer, own: GeneratedFiles) -> None:
+def test_each_listener_advertises_its_own_address(server: InProcessServer, own: GeneratedFiles) -> None:
     for name, address in server.listeners.items():
         brokers = AdminClient(configuration(address, own)).list_topics(timeout=60).brokers.values()
         assert [f"{each.host}:{each.port}" for each in brokers] == [address], name
@@ -180,7 +180,7 @@ def test_a_client_sees_through_a_server_of_another_authority(server: InProcessSe
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_certificates_of_strangers_and_of_the_past_are_refused(
+def test_foreign_and_expired_certificates_are_refused(
     server: InProcessServer,
     own: GeneratedFiles,
     foreign: GeneratedFiles,
@@ -245,7 +245,7 @@ def test_old_versions_of_tls_are_refused(server: InProcessServer, own: Generated
     ],
     ids=["Kafka", "HTTP", "a hello of nothing"],
 )
-def test_what_is_no_handshake_ends_the_connection(server: InProcessServer, sent: bytes) -> None:
+def test_an_invalid_handshake_ends_the_connection(server: InProcessServer, sent: bytes) -> None:
     for address in (server.listeners["SSL"], server.http.removeprefix("https://")):
         host, port = address.rsplit(":", 1)
         with socket.create_connection((host, int(port)), 60) as raw, contextlib.suppress(ConnectionError):

@@ -189,7 +189,7 @@ def test_two_archives_of_the_same_topic_lose_and_double_nothing(
     assert sum(archive.progress.rows for archive in both) == 400
 
 
-def test_what_stops_an_archive_is_one_line(spark: "SparkSession", storage: BareStorage, scratch: Path) -> None:
+def test_an_error_that_stops_an_archive_is_one_line(spark: "SparkSession", storage: BareStorage, scratch: Path) -> None:
     from headrace.client.errors import DataLoss, StorageUnavailable, UnknownTopic  # noqa: PLC0415
     from headrace.spark.archive import run  # noqa: PLC0415
 

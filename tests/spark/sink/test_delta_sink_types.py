@@ -45,7 +45,7 @@ def test_rows_of_every_type_come_back(spark: "SparkSession", scratch: Path) -> N
 
 
 @pytest.mark.spark
-def test_what_delta_does_not_have_is_refused_before_any_data_moves(spark: "SparkSession", scratch: Path) -> None:
+def test_features_that_delta_lacks_are_refused_before_any_data_moves(spark: "SparkSession", scratch: Path) -> None:
     for column, message in (
         ("interval '1' day AS v", "column 'v' is interval day, a type that Delta tables do not have"),
         ("array(interval '1' month) AS v", "column 'v.element' is interval month"),

@@ -95,7 +95,7 @@ def test_the_log_begins_where_the_archive_does(cold: Cold) -> None:
         assert log.extents(topics) == {cold.place: Extent(33, 200)}
 
 
-def test_what_retention_takes_while_a_task_reads_comes_from_the_archive(cold: Cold) -> None:
+def test_records_that_expire_while_a_task_reads_come_from_the_archive(cold: Cold) -> None:
     with LogReader(cold.storage.url) as log:
         found: list[int] = []
         for batch in log.records(cold.topic.streams[0], Range(cold.place, 0, 200)):

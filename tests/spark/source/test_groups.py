@@ -90,7 +90,7 @@ def test_two_queries_with_one_group_are_reported(broker: Server) -> None:
     assert other.intruder is None
 
 
-def test_a_query_with_a_group_shows_where_it_stands(broker: Server, spark: "SparkSession", scratch: Path) -> None:
+def test_a_query_with_a_group_shows_its_committed_offsets(broker: Server, spark: "SparkSession", scratch: Path) -> None:
     make_topic(broker, "query", {0: 50, 1: 20})
     frame = (
         spark.readStream.format("headrace")

@@ -61,7 +61,7 @@ def test_the_log_says_what_it_has(broker: Server, log: KafkaLog) -> None:
         log.topics(Subscription(names=("wire-a", "nowhere")))
 
 
-def test_the_server_tells_where_its_storage_is_to_whom_it_may(broker: Server) -> None:
+def test_the_server_returns_its_storage_url_to_authorized_clients(broker: Server) -> None:
     parsed = options.parse(
         {"redis": "ask", "kafka.bootstrap.servers": broker.kafka, "subscribe": "t"}, default_redis=None
     )

@@ -59,7 +59,7 @@ def test_records_keep_everything(storage: BareStorage) -> None:
     assert second["headers"] is None
 
 
-def test_what_retention_took_is_missed(storage: BareStorage, topic: Topic) -> None:
+def test_expired_records_are_missed(storage: BareStorage, topic: Topic) -> None:
     storage.trim(topic, 0, 400)
     with pytest.raises(DataLoss, match=r"offsets 350 to 377 of .*-0 are gone"):
         read(storage, topic, 350, 500)

@@ -93,7 +93,7 @@ def test_a_batch_read_takes_the_given_range(reads: Reads, storage: BareStorage) 
     assert reads.offsets("bounds", startingOffsets='{"bounds":{"0":30,"1":30}}') == []
 
 
-def test_lost_records_fail_a_batch_read_unless_told_otherwise(reads: Reads, storage: BareStorage) -> None:
+def test_lost_records_fail_a_batch_read_by_default(reads: Reads, storage: BareStorage) -> None:
     topic = storage.create_topic("lost")
     for first in range(0, 50, 10):
         storage.append(topic, 0, records(10, first))
@@ -128,7 +128,7 @@ def test_spark_sql_finds_the_format_by_itself(reads: Reads, storage: BareStorage
         reads.spark.catalog.dropTempView("from_sql")
 
 
-def test_a_stream_goes_on_where_its_checkpoint_stands(
+def test_a_stream_continues_at_its_checkpoint(
     reads: Reads, storage: BareStorage, checkpoint: "tempfile.TemporaryDirectory[str]"
 ) -> None:
     topic = storage.create_topic("goes-on", partitions=2)
@@ -149,7 +149,7 @@ def test_a_stream_goes_on_where_its_checkpoint_stands(
         assert flat(reads.stream(folder, topic.name)) == []
 
 
-def test_a_stream_that_fell_behind_retention_fails_unless_told_otherwise(
+def test_a_stream_that_fell_behind_retention_fails_by_default(
     reads: Reads, storage: BareStorage, checkpoint: "tempfile.TemporaryDirectory[str]"
 ) -> None:
     topic = storage.create_topic("behind")

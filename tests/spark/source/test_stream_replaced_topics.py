@@ -292,7 +292,7 @@ def test_topics_of_a_pattern_come_and_go(topic: Topic, broker: Server, route: st
 
 
 def test_a_topic_that_lost_its_end_or_its_start_is_data_loss(storage: BareStorage, topic: Topic) -> None:
-    """Restored with less: the id is the same, and the length tells."""
+    """Restored with fewer records: the id is the same, and the length shows it."""
     made = storage.create_topic(topic.name)
     storage.append(made, 0, records(10))
     given = {"redis": storage.url, "subscribe": topic.name, "startingOffsets": "earliest"}

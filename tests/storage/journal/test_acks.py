@@ -234,7 +234,7 @@ async def ended() -> None:
     await asyncio.to_thread(lambda: None)
 
 
-async def test_where_the_journal_is_removed_batches_wait_for_redis_until_there_is_one(
+async def test_after_the_journal_is_removed_batches_wait_for_redis_until_another_exists(
     early: JournaledAcks, wire: Wire, tmp_path: Path
 ) -> None:
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))

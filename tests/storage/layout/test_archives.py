@@ -5,7 +5,7 @@ from headrace.storage.layout import archives
 from headrace.storage.layout.keys import Keyspace
 
 
-def test_a_document_says_where_the_archive_lies_and_how_far_it_is() -> None:
+def test_a_document_has_the_location_and_progress_of_the_archive() -> None:
     document = archives.ArchiveDocument(topic="t", table="file:///lake/t", archived={0: 5, 11: 2**53}, updated_ms=7)
     text = archives.encode(document)
     assert archives.decode(text) == document

@@ -197,7 +197,7 @@ def test_the_layout_is_what_the_golden_file_has(any_redis: RedisServer) -> None:
     assert stored(any_redis) == GOLDEN.read_text()
 
 
-def test_what_an_earlier_version_stored_is_read(any_redis: RedisServer) -> None:
+def test_values_of_an_earlier_version_are_read(any_redis: RedisServer) -> None:
     """The golden file is put back by hand, then opened."""
     golden: dict[str, Any] = json.loads(GOLDEN.read_text())
     with redis.Redis.from_url(any_redis.url) as link:

@@ -16,18 +16,18 @@ def slot(key: str) -> int:
 
 
 @given(topics, st.integers(0, 100_000), clusters, st.sampled_from(["", "0a1b2c3d"]))
-def test_a_partition_lies_in_one_slot(topic: str, partition: int, cluster: str, generation: str) -> None:
+def test_the_keys_of_a_partition_share_a_slot(topic: str, partition: int, cluster: str, generation: str) -> None:
     stream = Keyspace(cluster=cluster).stream(topic, partition, generation)
     assert {slot(stream)} == {slot(state_of(stream)), slot(producers_of(stream))}
 
 
 @given(groups, clusters)
-def test_a_group_lies_in_one_slot(group: str, cluster: str) -> None:
+def test_the_keys_of_a_group_share_a_slot(group: str, cluster: str) -> None:
     keys = Keyspace(cluster=cluster)
     assert len({slot(key) for key in (keys.group(group), keys.members(group), keys.positions(group))}) == 1
 
 
-def test_what_concerns_all_lies_in_one_slot() -> None:
+def test_the_shared_keys_share_a_slot() -> None:
     keys = Keyspace()
     everything = (
         keys.topics, keys.deleted, keys.groups, keys.producer_ids, keys.epoch, keys.view, keys.heartbeats,

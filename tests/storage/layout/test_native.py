@@ -55,7 +55,7 @@ def test_just_before_an_offset_lies_no_other_offset(offset: int, bits: int) -> N
     assert offset_after(id_before(offset, bits).encode(), bits) == offset or offset == 1
 
 
-def test_before_the_first_offset_lies_nothing() -> None:
+def test_no_entry_id_precedes_the_first_offset() -> None:
     assert id_before(0) == "0-0"
     assert offset_after(b"0-0") == 0
 
@@ -67,7 +67,7 @@ def test_a_sequence_too_large_belongs_between_its_millisecond_and_the_next() -> 
 
 
 @pytest.mark.parametrize("entry_id", [b"", b"5", b"-1-0", b"5-0-0", b"a-b", b"5-"])
-def test_what_is_no_entry_id(entry_id: bytes) -> None:
+def test_invalid_entry_ids(entry_id: bytes) -> None:
     with pytest.raises(ValueError, match="no entry id"):
         offset_at(entry_id)
 

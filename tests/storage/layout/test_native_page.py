@@ -31,7 +31,7 @@ def column(header: str) -> list[str]:
 
 
 def data(text: str | None) -> bytes | None:
-    """Bytes as the golden file has them: text, or base64 behind `base64:`."""
+    """Bytes as the golden file has them: text, or base64 after `base64:`."""
     if text is None:
         return None
     return b64decode(text[7:]) if text.startswith("base64:") else text.encode()

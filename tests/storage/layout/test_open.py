@@ -50,7 +50,7 @@ def test_a_missing_log_is_made_only_where_that_was_asked_for(log: RawLog) -> Non
     assert log.link.keys() == []
 
 
-def test_an_opening_tells_the_end_and_shuts_out_the_owner_before(log: RawLog) -> None:
+def test_recovery_returns_the_log_end_and_fences_the_previous_leader(log: RawLog) -> None:
     first = log.fill(3, 2)
     second = log.open(create=False)
     assert (second.log_end, second.entries, second.newest, second.size) == (6, 3, 5, 600)
@@ -230,7 +230,7 @@ def test_offsets_known_outside_of_a_deleted_stream_are_not_reused(log: RawLog) -
 # Lost state
 
 
-def test_without_its_state_the_entries_tell_most_of_it(log: RawLog) -> None:
+def test_lost_state_is_rebuilt_from_the_entries(log: RawLog) -> None:
     terms = [log.fill(2).term for _ in range(3)]
     told = log.fill(0)
     log.save(told.term, 6)

@@ -62,7 +62,7 @@ def test_a_script_has_the_parts_it_takes_each_once(name: str) -> None:
 
 
 @pytest.mark.parametrize("line", ["one, two", "two, one", "two"])
-def test_a_part_stands_below_what_it_takes(line: str) -> None:
+def test_a_part_is_below_its_users(line: str) -> None:
     parts = {"one": "function one() end", "two": "-- Parts: one\nfunction two() one() end"}
     whole = with_parts(f"-- Parts: {line}", parts, set())
     assert [text for text in whole.split("\n") if text] == ["function one() end", "function two() one() end"]

@@ -295,7 +295,7 @@ async def test_a_script_has_its_turn(sender: Sender, wire: Wire, appender: Strea
     assert len(sender.told) == 2
 
 
-async def test_what_a_script_has_changed_is_known_before_the_next_call(
+async def test_changes_of_a_script_are_known_before_the_next_call(
     sender: Sender, wire: Wire, appender: StreamAppender
 ) -> None:
     sender.send(batch())

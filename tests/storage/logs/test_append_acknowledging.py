@@ -1,4 +1,4 @@
-"""When a batch is acknowledged: behind a proof on a disk that is nearly full, ahead of Redis with a journal."""
+"""Times of acknowledgements: after a proof on a nearly full disk, before Redis with a journal."""
 
 from pathlib import Path
 
@@ -119,7 +119,7 @@ async def test_a_large_one_waits_for_redis_and_so_does_what_comes_behind_it(quic
     assert quick.told[-1] == (3, None)
 
 
-async def test_what_was_acknowledged_and_refused_is_kept_for_the_next_opening(quick: Sender, wire: Wire) -> None:
+async def test_batches_acknowledged_and_refused_are_kept_for_the_next_recovery(quick: Sender, wire: Wire) -> None:
     quick.send(batch(), batch())
     quick.appender.flush()
     quick.send(batch())

@@ -124,10 +124,8 @@ async def test_a_redis_that_comes_back_with_less_raises_the_leader_epoch_and_say
     assert Contents(link).by_offset == {0: 0, 1: 1, 2: 2, 3: 30}
 
 
-async def test_what_another_broker_wrote_in_place_of_lost_records_is_read_though_the_log_is_as_long(
-    start: Start, link: Any
-) -> None:
-    """A broker stands still while a failover loses its last records, and the view by which another one led the log."""
+async def test_records_that_replaced_lost_ones_are_read_although_the_log_is_as_long(start: Start, link: Any) -> None:
+    """A broker is paused while a failover loses its last records and the membership of another leader."""
     owner = await of_a_redis_that_lost_the_end(start, link)
     second = await start(view=2)
     for number in range(3, 6):
@@ -149,7 +147,7 @@ async def test_what_another_broker_wrote_in_place_of_lost_records_is_read_though
     assert [line["lost"] for line in told if "came back without records" in line["event"]] == [3]
 
 
-async def test_what_cannot_be_placed_of_a_topic_that_is_gone_does_not_fill_the_journal(
+async def test_entries_of_a_deleted_topic_do_not_fill_the_journal(
     start: Start, any_redis: RedisServer, link: Any, tmp_path: Path
 ) -> None:
     """Its records were to go after its name, and Redis was away. The journal had no room again until the next start."""
@@ -193,7 +191,7 @@ async def test_one_that_comes_back_with_less_in_the_middle_of_a_connection_is_no
 
 
 @pytest.mark.parametrize("other_has_led", [False, True])
-async def test_a_redis_that_can_be_read_and_not_written_tells_whether_another_broker_has_led_a_log(
+async def test_a_read_only_redis_shows_whether_another_broker_has_led_a_log(
     start: Start, *, other_has_led: bool
 ) -> None:
     with RedisServer() as server, redis.Redis.from_url(server.url) as link:
@@ -214,9 +212,7 @@ async def test_a_redis_that_can_be_read_and_not_written_tells_whether_another_br
         await owner.crash()
 
 
-async def test_a_redis_whose_memory_is_full_takes_the_write_that_tells_who_has_led_a_log(
-    start: Start, link: Any
-) -> None:
+async def test_a_redis_with_full_memory_accepts_the_write_that_verifies_the_leader(start: Start, link: Any) -> None:
     owner = await start()
     assert await owner.append(batch(1)) == Appended(0)
     link.config_set("maxmemory", 1)

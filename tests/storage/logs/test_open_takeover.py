@@ -1,4 +1,4 @@
-"""Who writes to a log when several believe that it is theirs: stopped owners, replicas, requests left unread."""
+"""Writes to a log that several brokers consider theirs: paused leaders, replicas, unread requests."""
 
 import asyncio
 import os
@@ -33,7 +33,7 @@ def process_of(link: Any) -> int:
 
 
 @pytest.mark.parametrize("size", [2_000, 200_000])
-async def test_what_lies_unread_in_a_stopped_redis_comes_in_before_the_next_owner_or_not_at_all(
+async def test_unread_appends_of_a_paused_redis_precede_the_next_leader_or_are_refused(
     start: Start, any_redis: RedisServer, link: Any, size: int
 ) -> None:
     """6 MB that a Redis has not read when its owner reconnects: it reads them after or before, and either is right."""
@@ -59,7 +59,7 @@ async def test_what_lies_unread_in_a_stopped_redis_comes_in_before_the_next_owne
     assert (found.holes, found.doubled) == ([], [])
 
 
-async def test_what_a_leader_took_that_died_before_it_told_of_itself_is_found_after_a_missed_view(start: Start) -> None:
+async def test_appends_of_a_leader_that_died_unannounced_are_found_after_a_missed_membership(start: Start) -> None:
     """Until the next append nothing else would inform the broker that led the log before and after it."""
     owner = await start()
     assert await owner.append(batch(0)) == Appended(0)
@@ -168,7 +168,7 @@ def complete(reader: hiredis.Reader) -> int:
 async def test_a_promoted_replica_that_lacks_batches_is_noticed_before_anything_is_acknowledged(
     start: Start, link: Any, any_redis: RedisServer
 ) -> None:
-    """One connection, behind which another Redis answers from now on: no error says so, the length does."""
+    """One connection on which another Redis answers from now on: only the length shows it."""
     with RedisServer() as replica, redis.Redis.from_url(replica.url) as other:
         async with Proxy(any_redis.socket, replica.socket) as proxy:
             owner = await start(url=proxy.url)
@@ -293,8 +293,8 @@ async def test_servers_that_take_over_from_each_other(start: Start, link: Any) -
 # Producers over openings
 
 
-async def test_what_an_opening_has_learned_of_producers_is_known_to_all_later_ones(start: Start) -> None:
-    """Each opening moves the snapshot on; what lay behind the one before is in it."""
+async def test_producers_found_by_a_recovery_are_known_to_later_ones(start: Start) -> None:
+    """Each recovery writes a new snapshot, with the batches after the previous one."""
     owner = await start(view=1)
     assert await owner.append(batch(1, producer=7, sequence=0)) == Appended(0)
     for view in range(2, 6):
@@ -316,7 +316,7 @@ async def test_producers_that_cannot_be_read_are_forgotten_and_the_log_opens(sta
 
 
 async def test_producers_written_down_ahead_of_the_offset_are_known_as_they_were(start: Start) -> None:
-    """A server that is killed between two pieces: what lies behind the offset is read again, and known already."""
+    """A server that is killed between two pieces: later batches are read again, and known already."""
     owner = await start()
     for sequence in range(3):
         await owner.append(batch(sequence, producer=7, sequence=sequence))

@@ -73,7 +73,7 @@ def fill(appends: Appends, wire: Wire, told: list[Any]) -> int:
     return sent
 
 
-async def test_what_is_opened_and_has_no_answer_is_bounded(wire: Wire, appends: Appends, told: list[Any]) -> None:
+async def test_unanswered_expanded_batches_are_bounded(wire: Wire, appends: Appends, told: list[Any]) -> None:
     for _ in range(1_000):
         appends.append(STREAM, batch(1), told.append)
     await turns()
@@ -108,7 +108,7 @@ async def test_each_answer_makes_room_for_the_next_in_order(wire: Wire, appends:
     assert appends.opened.used == 0
 
 
-async def test_what_comes_while_others_wait_goes_behind_them(wire: Wire, appends: Appends, told: list[Any]) -> None:
+async def test_later_batches_wait_for_earlier_ones(wire: Wire, appends: Appends, told: list[Any]) -> None:
     fill(appends, wire, told)
     appends.append(STREAM, batch(2), told.append)
     while wire.sent:

@@ -48,7 +48,7 @@ async def test_groups_that_were_set_somewhere_are_counted_to_the_entry(storage: 
     assert await lags(storage) == wanted | {"between": behind(1_200), "beyond": 0}
 
 
-async def test_what_lies_too_far_back_is_not_counted(
+async def test_entries_too_far_back_are_not_counted(
     storage: RedisStorage, raw: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headrace.storage.native.lags.MOST_COUNTED", 1_000)

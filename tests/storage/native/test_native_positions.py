@@ -1,4 +1,4 @@
-"""Where a group of a plain stream stands, and what it costs Redis to say so."""
+"""The offset of a group of a plain stream, and its cost for Redis."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def called(raw: Any) -> tuple[int, int]:
 
 
 async def standing(storage: RedisStorage, raw: Any) -> tuple[int | None, int, int]:
-    """Where the group stands; how many scripts that took, and how many reads in all of them."""
+    """The group's offset, the number of scripts that it took, and the number of reads in them."""
     scripts, reads = called(raw)
     found = await storage.native.position(STREAM, "group", None)
     scripts_after, reads_after = called(raw)

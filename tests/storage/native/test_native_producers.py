@@ -1,4 +1,4 @@
-"""Who may append to a native partition: producers by their sequences, and a server whose appends come late."""
+"""Appends to a native partition: sequences of producers, and late appends of a server."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -84,7 +84,7 @@ def give_up(storage: RedisStorage, *appends: Append) -> Callable[[], Awaitable[l
     return arrive
 
 
-async def test_what_was_given_up_does_not_come_in_behind_what_was_sent_later(storage: RedisStorage, raw: Any) -> None:
+async def test_abandoned_appends_are_not_stored_after_later_ones(storage: RedisStorage, raw: Any) -> None:
     """Of a producer without sequences: its own retry is there, and what it sent next."""
     arrive = give_up(storage, batch(1))
     first, second = await base(storage, batch(1)), await base(storage, batch(1))
@@ -94,14 +94,14 @@ async def test_what_was_given_up_does_not_come_in_behind_what_was_sent_later(sto
     await base(storage, batch(1))
 
 
-async def test_what_was_given_up_may_come_in_ahead_of_what_is_sent_later(storage: RedisStorage, raw: Any) -> None:
+async def test_abandoned_appends_may_be_stored_before_later_ones(storage: RedisStorage, raw: Any) -> None:
     arrive = give_up(storage, batch(1), batch(1))
     assert [type(said) for said in await arrive()] == [bytes, bytes]
     await base(storage, batch(1))
     assert raw.xlen(KEY) == 3
 
 
-async def test_what_one_server_gave_up_keeps_no_other_from_writing(
+async def test_abandoned_appends_of_one_server_fence_no_other(
     storage: RedisStorage, open_storage: OpenStorage, raw: Any
 ) -> None:
     """Every broker may write to a plain stream, by the same view."""
@@ -113,7 +113,7 @@ async def test_what_one_server_gave_up_keeps_no_other_from_writing(
     assert raw.xlen(KEY) == 4
 
 
-async def test_what_an_owner_of_an_earlier_view_sends_late_is_refused_once_the_next_one_has_written(
+async def test_late_appends_by_an_earlier_membership_are_refused_once_the_next_leader_has_written(
     storage: RedisStorage, open_storage: OpenStorage, raw: Any
 ) -> None:
     """It was stopped, its producer has gone on elsewhere, and it wakes."""
@@ -125,7 +125,9 @@ async def test_what_an_owner_of_an_earlier_view_sends_late_is_refused_once_the_n
     assert raw.xlen(KEY) == 2
 
 
-async def test_where_redis_has_lost_what_was_given_up_writing_goes_on(storage: RedisStorage, raw: Any) -> None:
+async def test_writing_continues_if_redis_has_lost_the_count_of_abandoned_appends(
+    storage: RedisStorage, raw: Any
+) -> None:
     """A replica without it was promoted: as if nothing had been given up."""
     arrive = give_up(storage, batch(1))
     await base(storage, batch(1))
@@ -193,7 +195,7 @@ def appending(storage: RedisStorage, made: Append) -> "asyncio.Future[Appended |
 async def test_a_batch_of_a_lost_connection_does_not_come_in_behind_those_of_the_next(
     any_redis: RedisServer, raw: Any
 ) -> None:
-    """A network that was cut comes back: what the old connection still had is sent once more, behind the new one."""
+    """A network that was cut comes back: appends of the old connection are sent again, after those of the new one."""
     raw.flushall()
     async with Line(any_redis) as line, redis.asyncio.from_url(any_redis.url) as admin:
         storage = await RedisStorage.open(line.url, admin, 1)

@@ -20,7 +20,7 @@ def offsets(read: NativeRead) -> list[int]:
 
 
 SIZES = [10] * 40 + [50_000, 200_000, 10, 30_000] + [10] * 5
-"""Of entries that another program wrote: small ones do not tell of the large ones behind them."""
+"""Of entries that another program wrote: small ones do not indicate the large ones after them."""
 
 
 def sizes(read: NativeRead) -> list[int]:
@@ -136,7 +136,9 @@ async def test_what_is_new_to_a_group_is_weighed_behind_what_a_program_of_it_has
     assert (found.entries, found.wants) == (0, 50_005)
 
 
-async def test_what_a_program_of_the_group_has_read_is_not_looked_at_again(storage: RedisStorage, raw: Any) -> None:
+async def test_entries_that_a_program_of_the_group_has_read_are_not_checked_again(
+    storage: RedisStorage, raw: Any
+) -> None:
     for number, size in enumerate([10, 10, 10, 50_000, 10]):
         raw.xadd(KEY, {"value": "x" * size}, id=f"{1 + number}-0")
     await storage.native.enter(STREAM, "group", "m", 0)
@@ -185,7 +187,7 @@ async def test_who_asks_for_the_end_at_the_same_time_has_one_answer(storage: Red
 
 
 @pytest.mark.parametrize("place", ["first", "last"])
-async def test_large_entries_are_not_copied_to_tell_the_end_once_more(
+async def test_large_entries_are_not_copied_to_find_the_end_again(
     storage: RedisStorage, open_storage: OpenStorage, raw: Any, place: str
 ) -> None:
     for number, size in enumerate((1 << 20, 10) if place == "first" else (10, 1 << 20)):

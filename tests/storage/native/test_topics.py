@@ -167,7 +167,7 @@ async def test_a_read_ends_at_the_given_offset(storage: RedisStorage, raw: Any) 
     assert (again.entries, again.more) == (10, False)
 
 
-async def test_where_redis_is_full_a_group_reads_what_there_is(storage: RedisStorage, raw: Any) -> None:
+async def test_a_group_reads_existing_records_while_redis_is_full(storage: RedisStorage, raw: Any) -> None:
     """A new member claims what the one before it was given, and commits; a group that is new begins."""
     first = await base(storage, batch(3))
     native = storage.native

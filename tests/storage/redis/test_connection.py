@@ -155,7 +155,7 @@ async def test_a_connection_comes_back_with_its_scripts(own_redis: RedisServer) 
 
 
 async def test_who_asks_for_its_health_is_not_held_up_where_writes_are_paused(own_redis: RedisServer) -> None:
-    """As in a failover in order: what may write waits for its end, and what was asked behind it on a connection."""
+    """As in a failover in order: writes wait for its end, and so do later requests on a connection."""
     async with redis.asyncio.Redis.from_url(own_redis.url) as link, connected(own_redis.url) as connection:
         await link.client_pause(600_000, all=False)
         assert await connection.unanswered(30) == []
@@ -202,7 +202,7 @@ async def test_what_becomes_of_a_connection_is_no_clients_request(own_redis: Red
     assert told[0]["event"] == "connection to Redis lost"
 
 
-async def test_what_was_under_way_is_answered_when_the_connection_is_lost(own_redis: RedisServer) -> None:
+async def test_calls_in_flight_are_answered_when_the_connection_is_lost(own_redis: RedisServer) -> None:
     async with connected(own_redis.url) as connection:
         answers: list[Reply] = []
         connection.send([encode(["BLPOP", "nothing", 0])], answers.append)

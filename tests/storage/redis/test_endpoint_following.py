@@ -120,7 +120,7 @@ def test_who_is_named_again_and_again_is_tried_less_and_less_often() -> None:
 
 
 async def test_companions_of_a_connection_go_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sentinels who have not heard of a promotion would have the copies of another server waited for."""
+    """Outdated Sentinels would make the server wait for the replicas of another server."""
     first, second = [("127.0.0.1", port) for port in free_ports(2)]
     sentinels = Sentinels(first)
     monkeypatch.setattr(endpoint, "finder", lambda url: (url, sentinels))

@@ -191,7 +191,7 @@ def kept(request: pytest.FixtureRequest) -> Iterator[RedisServer]:
         yield server
 
 
-async def test_what_was_acknowledged_behind_a_large_answer_survives_a_kill(kept: RedisServer) -> None:
+async def test_records_acknowledged_after_a_large_response_survive_a_kill(kept: RedisServer) -> None:
     admin = redis.Redis.from_url(kept.url, socket_timeout=60)
     pool: Any = admin.connection_pool
     first, last = pool.get_connection(), pool.get_connection()

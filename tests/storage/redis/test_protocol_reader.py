@@ -143,7 +143,7 @@ def test_values_are_bytes_unless_views_are_asked_for(made: Reader) -> None:
         b"$3\r\nabcde", b"*1\r\n" * 30,
     ],
 )  # fmt: skip
-def test_what_is_no_resp_is_refused(made: Reader, data: bytes) -> None:
+def test_invalid_resp_is_refused(made: Reader, data: bytes) -> None:
     with pytest.raises(MALFORMED):
         feed(made, data + b"\r\n")
 

@@ -174,7 +174,7 @@ async def test_a_term_above_the_one_that_is_asked_for_is_behind_it(written: Writ
     ],
     ids=lambda value: " ".join(str(each)[:20] for each in value[:3]) if isinstance(value, list) else "",
 )
-async def test_what_is_done_to_a_log_ends_what_is_known_of_it(
+async def test_other_commands_on_a_log_end_its_known_run(
     written: Written, command: list[Any], known: list[int] | None
 ) -> None:
     for base in range(3):

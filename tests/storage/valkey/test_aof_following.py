@@ -191,7 +191,7 @@ async def test_behind_what_is_no_command_nothing_is_known(written: Written, junk
     assert (await written.read(0), await written.read(1)) == (None, None)
 
 
-async def test_what_left_the_page_cache_is_not_waited_for(written: Written) -> None:
+async def test_batches_that_left_the_page_cache_are_not_waited_for(written: Written) -> None:
     for base in range(20):
         written.append(1, base, 1, 100_000)
     assert await written.read(19) == [19]
@@ -221,5 +221,5 @@ async def test_without_the_extension_nothing_is_read(tmp_path: Path, monkeypatch
     assert AppendOnlyFile.open(tmp_path) is None
 
 
-async def test_where_there_is_no_file_nothing_is_read(tmp_path: Path) -> None:
+async def test_without_a_file_nothing_is_read(tmp_path: Path) -> None:
     assert AppendOnlyFile.open(tmp_path) is None

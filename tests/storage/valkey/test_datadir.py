@@ -19,7 +19,7 @@ def long_directory(parent: Path) -> Path:
     return parent / ("d" * (200 - len(os.fspath(parent)) - 1))
 
 
-def test_a_second_server_is_refused_at_once_and_told_who_is_there(short_path: Path) -> None:
+def test_a_second_server_is_refused_at_once_with_the_process_of_the_first(short_path: Path) -> None:
     first = DataDirectory.open(short_path)
     with pytest.raises(DataDirectoryBusy) as refused:
         DataDirectory.open(short_path)
@@ -98,7 +98,7 @@ def test_the_valkeys_lock_is_given_once(short_path: Path) -> None:
     directory.close()
 
 
-def test_the_socket_lies_in_the_directory(short_path: Path) -> None:
+def test_the_socket_is_in_the_directory(short_path: Path) -> None:
     directory = DataDirectory.open(short_path)
     assert directory.socket() == short_path / "sock"
     directory.close()
@@ -187,7 +187,7 @@ def modes(path: Path) -> dict[str, int]:
     return {found.name: stat.S_IMODE(found.stat().st_mode) for found in path.iterdir()}
 
 
-def test_what_other_users_could_read_is_closed_to_them(short_path: Path) -> None:
+def test_files_are_closed_to_other_users(short_path: Path) -> None:
     """As of an earlier version, or of a copy made with another umask; the directory is its maker's to close."""
     short_path.chmod(0o755)
     (short_path / "appendonlydir").mkdir(0o755)

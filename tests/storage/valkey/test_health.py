@@ -24,7 +24,7 @@ def told(logged: list[Any]) -> list[tuple[str, str]]:
     return [(line["log_level"], line["event"]) for line in logged]
 
 
-async def test_a_redis_that_answers_is_not_told_of() -> None:
+async def test_a_redis_that_responds_is_not_logged() -> None:
     with structlog.testing.capture_logs() as logged:
         await Watch(nothing, None).look_at_redis()
     assert logged == []
@@ -77,7 +77,7 @@ async def test_a_redis_that_evicts_is_reported_once_and_again_at_the_end() -> No
             await storage.close()
 
 
-async def test_a_redis_that_does_not_tell_is_believed_to_evict_as_before() -> None:
+async def test_without_a_report_the_previous_eviction_policy_is_assumed() -> None:
     answers = ["it does", None, "it does", "", None]
 
     async def evicting() -> str | None:

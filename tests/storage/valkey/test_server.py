@@ -194,7 +194,7 @@ def test_the_memory_of_a_container_counts(tmp_path: Path) -> None:
     assert machine_memory(limit) == 1_000_000
 
 
-async def test_what_was_answered_survives_kill_9_of_valkey(short_path: Path) -> None:
+async def test_acknowledged_records_survive_kill_9_of_valkey(short_path: Path) -> None:
     died = asyncio.Event()
     valkey = EmbeddedValkey(short_path, on_exit=lambda _reason: died.set())
     await valkey.start()
