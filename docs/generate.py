@@ -207,7 +207,8 @@ def kafka_page() -> str:
     )
     lines += ["", *NEEDS]
     for api in known:
-        about = inspect.getdoc(inspect.getmodule(api.handler)) or ""
+        handler = inspect.getclosurevars(api.handler).nonlocals.get("decorated", api.handler)
+        about = inspect.getdoc(inspect.getmodule(handler)) or ""
         _, _, body = about.partition("\n\n")
         lines += ["", f"## {api.name}", "", *_headings(body.splitlines())]
     return "\n".join([*lines, ""])

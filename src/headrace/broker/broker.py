@@ -6,13 +6,13 @@ from uuid import UUID
 
 from headrace.aio.tasks import end
 from headrace.broker.admin.users import Users
-from headrace.broker.brokers.leadership import Leadership
 from headrace.broker.brokers.leader_reader import RemotePartitionReader
+from headrace.broker.brokers.leadership import Leadership
 from headrace.broker.config.keys import KEY_PREFIX
 from headrace.broker.config.settings import BrokerSettings
+from headrace.broker.coordinator.coordination import Coordination
 from headrace.broker.coordinator.groups import GroupCoordinator
 from headrace.broker.coordinator.instances import Instances
-from headrace.broker.coordinator.coordination import Coordination
 from headrace.broker.fetch import Wakeups
 from headrace.broker.native.adoption import adopt
 from headrace.broker.native.conversion import NativeGroupOffsets, convert

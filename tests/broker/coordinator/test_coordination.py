@@ -12,9 +12,9 @@ from tests.broker.members import join
 from tests.harness.memory import MemoryGroups, MemoryStorage
 
 from headrace.broker.brokers.ownership import Ownership
+from headrace.broker.coordinator.coordination import Coordination
 from headrace.broker.coordinator.coordinator import Unready
 from headrace.broker.coordinator.groups import GroupCoordinator
-from headrace.broker.coordinator.coordination import Coordination
 from headrace.broker.runtime.clock import RunningClock
 from headrace.broker.runtime.scheduler import CooperativeScheduler
 from headrace.groups.effects import CommitResult, HeartbeatResult, JoinResult

@@ -13,9 +13,9 @@ from tests.broker.members import PARTITION, commit, join, stable
 from tests.harness.memory import MemoryStorage
 
 from headrace.broker.brokers.ownership import Ownership
+from headrace.broker.coordinator.coordination import Coordination
 from headrace.broker.coordinator.group_runner import OffsetMirror
 from headrace.broker.coordinator.groups import GroupCoordinator
-from headrace.broker.coordinator.coordination import Coordination
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.runtime.scheduler import CooperativeScheduler
 from headrace.groups.classic.states import GroupState

@@ -10,8 +10,8 @@ from typing import Protocol
 import structlog
 
 from headrace.aio.tasks import end
-from headrace.broker.coordinator.event_log import GroupEventLog
 from headrace.broker.coordinator.coordination import Coordination
+from headrace.broker.coordinator.event_log import GroupEventLog
 from headrace.broker.coordinator.runtime import Host, Runner
 from headrace.broker.partition.partition import Partition
 from headrace.broker.ports import GroupStorage

@@ -6,9 +6,9 @@ from uuid import uuid4
 import structlog
 from msgspec import structs
 
+from headrace.broker.coordinator.coordination import Coordination, of_one_server
 from headrace.broker.coordinator.coordinator import Coordinator, Unready
 from headrace.broker.coordinator.group_runner import GroupMemory, GroupRunner, OffsetMirror, PartitionOf
-from headrace.broker.coordinator.coordination import Coordination, of_one_server
 from headrace.broker.ports import GroupStorage
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.runtime.scheduler import CooperativeScheduler, TimeSlice

@@ -59,7 +59,6 @@ class LeaderPartition(ReadableLog):
 
         Args:
             topic: topic name.
-            index: partition number.
             stream: Redis key of the stream.
             storage: the log's storage.
             budget: memory of all cached tails.

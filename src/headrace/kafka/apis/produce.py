@@ -23,6 +23,9 @@ from typing import Any
 from headrace.broker.broker import Broker
 from headrace.kafka.denied import No, Place, parts, transaction_of
 from headrace.kafka.errors import Code, RequestError
+from headrace.kafka.required_acls import its_transaction, topics, transactional_ids
+from headrace.kafka.server.registry import SHORTCUTS, Shortcut, register
+from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.single_batch import (
     Answer,
     PartitionAppend,
@@ -34,9 +37,6 @@ from headrace.kafka.single_batch import (
     unsettled,
     without_the_rest,
 )
-from headrace.kafka.required_acls import its_transaction, topics, transactional_ids
-from headrace.kafka.server.registry import SHORTCUTS, Shortcut, register
-from headrace.kafka.server.request_context import RequestContext
 from headrace.protocol.messages import ProduceRequest, ProduceResponse
 from headrace.security.access.required_acls import Operation, ResourceType
 from headrace.topics.errors import InvalidRecord

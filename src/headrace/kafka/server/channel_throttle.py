@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from headrace.broker.runtime.clock import Clock, Timer
+from headrace.kafka.server.in_flight_requests import PRODUCE, InFlightRequests
 from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.server.request_quota import RequestQuota
-from headrace.kafka.server.in_flight_requests import PRODUCE, InFlightRequests
 from headrace.security.access.principal import ANONYMOUS
 
 

@@ -18,10 +18,10 @@ from headrace.kafka.apis.sasl_authenticate import take_bare
 from headrace.kafka.server.authorization import may, serve
 from headrace.kafka.server.channel_throttle import ChannelThrottle
 from headrace.kafka.server.frames import Framing, Listener, NotServed, client_id_of, decode_request
+from headrace.kafka.server.in_flight_requests import LARGE, PAUSE_BYTES, PAUSE_REQUESTS, PRODUCE
 from headrace.kafka.server.memory_pool import SMALL_BYTES
 from headrace.kafka.server.registry import APIS, SHORTCUTS, WaitsFor
 from headrace.kafka.server.request_context import RequestContext, VersionRange
-from headrace.kafka.server.in_flight_requests import LARGE, PAUSE_BYTES, PAUSE_REQUESTS, PRODUCE
 from headrace.kafka.server.response_queue import UNWRITTEN, Answers
 from headrace.kafka.server.timeout_responses import TimeoutResponses, overdue_among
 from headrace.security.access.principal import ANONYMOUS

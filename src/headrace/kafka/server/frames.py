@@ -12,11 +12,11 @@ from typing import Any, Protocol, cast
 
 from headrace.broker.broker import Broker
 from headrace.broker.logins import Logins
+from headrace.kafka.server.in_flight_requests import InFlightRequests
 from headrace.kafka.server.login import MOST_LOGIN_BYTES, Login
 from headrace.kafka.server.memory_pool import SMALL_BYTES, Frame, MemoryPool
 from headrace.kafka.server.registry import APIS, Api
 from headrace.kafka.server.request_context import RequestContext, ResponseChannel
-from headrace.kafka.server.in_flight_requests import InFlightRequests
 from headrace.metrics.counters import ListenerCounters
 from headrace.protocol.errors import DecodeError
 from headrace.protocol.headers import decode_request_header

@@ -10,10 +10,10 @@ from typing import Any
 import structlog
 
 from headrace.broker.runtime.budget import ReadBudget
+from headrace.kafka.server.in_flight_requests import PRODUCE, InFlightRequests
 from headrace.kafka.server.memory_pool import MemoryPool
 from headrace.kafka.server.registry import APIS
 from headrace.kafka.server.request_context import RequestContext
-from headrace.kafka.server.in_flight_requests import PRODUCE, InFlightRequests
 from headrace.metrics.counters import TICKS, ListenerCounters
 from headrace.security.tls import handshakes
 
@@ -67,7 +67,9 @@ class Answers:
 
     __slots__ = ("_counted", "_logs_requests", "_memory", "_order", "held")
 
-    def __init__(self, order: InFlightRequests, memory: MemoryPool, counted: ListenerCounters, *, logs_requests: bool) -> None:
+    def __init__(
+        self, order: InFlightRequests, memory: MemoryPool, counted: ListenerCounters, *, logs_requests: bool
+    ) -> None:
         self._order = order
         self._memory = memory
         self._counted = counted

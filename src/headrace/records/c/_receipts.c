@@ -68,7 +68,7 @@ static PyObject *receipts_of(const Py_buffer *places, Told *told, Py_ssize_t tex
     Py_ssize_t count = places->len / (Py_ssize_t)sizeof *numbers;
     Py_ssize_t most = most_of(numbers, count, told, texts);
     if (most < 0) {
-        PyErr_SetString(PyExc_ValueError, "receipts: a place that nothing is told about");
+        PyErr_SetString(PyExc_ValueError, "receipts: a place without a result");
         return NULL;
     }
     PyObject *out = PyBytes_FromStringAndSize(NULL, head->len + most + tail->len);

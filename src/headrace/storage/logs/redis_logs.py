@@ -18,9 +18,9 @@ from headrace.storage.layout.keys import foreign_of, producers_of, state_of
 from headrace.storage.logs import replay
 from headrace.storage.logs.append import StreamAppender
 from headrace.storage.logs.leader_log import LeaderLog
+from headrace.storage.logs.log_view import LogSnapshot, Searching
 from headrace.storage.logs.replay import Acknowledged, Opened
 from headrace.storage.logs.replicas import NoReplicas, RedisReplicas
-from headrace.storage.logs.log_view import LogSnapshot, Searching
 from headrace.storage.redis.connection import Connection
 from headrace.storage.redis.protocol import Reply
 from headrace.storage.redis.replies import checked
