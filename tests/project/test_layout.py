@@ -36,7 +36,6 @@ SHORT = {
     "protocol.messages": "makes the classes of all messages",
     "protocol.tables.users": "tables of one group of messages",
     "http.error_responses": "responses that both the parser and the application give",
-    "oci.ocids": "a format of Oracle's that all of oci reads and writes",
 }
 """Modules below the least number of lines, and why."""
 

@@ -3,8 +3,6 @@
 import pytest
 from tests.project import prose
 
-NOT_YET = {"src": "is to be rewritten"}
-"""Files and folders whose prose is not clean yet. An entry without a violation fails."""
 MOST_TOLD = 5
 """Forms of "tell" per 10,000 words of prose."""
 MOST_DOCUMENTED = 75_000
@@ -16,24 +14,13 @@ def passages() -> list[prose.Passage]:
     return list(prose.passages())
 
 
-def _excepted(passage: prose.Passage) -> str | None:
-    path = passage.path.relative_to(prose.ROOT).as_posix()
-    return next((each for each in NOT_YET if path == each or path.startswith(f"{each}/")), None)
-
-
 def test_no_passage_has_a_banned_word_a_long_sentence_or_a_question_as_heading(passages: list[prose.Passage]) -> None:
     found = [
         f"{each.path.relative_to(prose.ROOT)}:{each.line}: {wrong}"
         for each in passages
-        if _excepted(each) is None
         for wrong in each.violations()
     ]
     assert found == []
-
-
-def test_exceptions_are_needed(passages: list[prose.Passage]) -> None:
-    unclean = {_excepted(each) for each in passages if next(each.violations(), None)}
-    assert set(NOT_YET) - unclean == set()
 
 
 @pytest.mark.parametrize("folder", ["bench", "docs", "src", "tests"])

@@ -39,7 +39,7 @@ class BatchHeader(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    count: int  # Kafka's name; hides tuple.count()
+    count: int  # type: ignore[assignment]  # Kafka's name; hides tuple.count()
 
     @property
     def codec(self) -> int:
