@@ -16,9 +16,7 @@ def passages() -> list[prose.Passage]:
 
 def test_no_passage_has_a_banned_word_a_long_sentence_or_a_question_as_heading(passages: list[prose.Passage]) -> None:
     found = [
-        f"{each.path.relative_to(prose.ROOT)}:{each.line}: {wrong}"
-        for each in passages
-        for wrong in each.violations()
+        f"{each.path.relative_to(prose.ROOT)}:{each.line}: {wrong}" for each in passages for wrong in each.violations()
     ]
     assert found == []
 
