@@ -59,6 +59,7 @@ class LeaderPartition(ReadableLog):
 
         Args:
             topic: topic name.
+            index: partition number.
             stream: Redis key of the stream.
             storage: the log's storage.
             budget: memory of all cached tails.
@@ -93,7 +94,6 @@ class LeaderPartition(ReadableLog):
         self._owner = OffsetAssigner(0, refused=self.refusals)
         self._epochs: LeaderEpochs | None = None
         self._fenced_reason: Exception | None = StorageUnavailable(f"{topic}-{index} is not open")
-        """Why appends fail now."""
         self._recovery: asyncio.Task[None] | None = None
         self._exhaustion = ExhaustionReport()
 
