@@ -181,7 +181,6 @@ class DelayedFetch:
         self._waiter = self._budget.wait(wanted, least, partial(self._read, wanted=wanted))
 
     def _read(self, granted: int, wanted: int) -> None:
-        """Read with `granted` bytes of the budget."""
         self._waiter = None
         self._granted = granted
         self._missing, self._unsized, self._ends = 0, False, ()
@@ -215,12 +214,10 @@ class DelayedFetch:
         # A task continues: data requested from Redis arrives, and counts against the budget until then.
 
     def _give_back(self, kept: int) -> None:
-        """Release budget above the kept bytes."""
         surplus, self._granted = self._granted - kept, kept
         self._budget.release(surplus)
 
     def _from_memory(self) -> tuple[list[Found], list[int]]:
-        """Return results from memory, and indexes of partitions to read from Redis."""
         asks = self._asks
         count = len(asks)
         found: list[Found] = [Found() for _ in asks]
@@ -261,7 +258,6 @@ class DelayedFetch:
         return found, stored
 
     async def _from_storage(self, found: list[Found], stored: list[int]) -> None:
-        """Read partitions from storage, as many at once as fit."""
         taken = sum(map(_weight, found))
         waiting = deque(stored)
         while self._done is not None and (shares := self._shares(waiting, taken)):
@@ -289,7 +285,6 @@ class DelayedFetch:
             self.start()
 
     def _largest(self, index: int) -> int:
-        """Return the maximum bytes of a partition's first batch."""
         return max(self._asks[index].largest, self._needs.get(index, 0))
 
     def _shares(self, waiting: deque[int], taken: int) -> list[tuple[int, int, int]]:
@@ -332,7 +327,6 @@ class DelayedFetch:
         return chunks, size, None
 
     def _settle(self, found: list[Found]) -> None:
-        """Respond, or wait for more records."""
         if self._done is None:
             self._give_back(0)
             return
@@ -409,7 +403,6 @@ class DelayedFetch:
             self._read_again()
 
     def _read_again(self) -> None:
-        """Read again when allowed."""
         self._stop_waiting()
         if self._unsized and self._clock.ticks_ms() < self._again_ms:
             self._timer = self._clock.call_at(min(self._again_ms, self._deadline_ms), self._paused)

@@ -91,7 +91,6 @@ async def group_offsets(broker: Broker, group: str, present: Iterable[Share]) ->
 
 
 def _held(positions: Iterable[TopicPartition], present: Iterable[Share]) -> Iterator[tuple[TopicPartition, str | None]]:
-    """Yield partitions with committed offsets, then those of members with the member."""
     for place in positions:
         yield place, None
     for share in present:

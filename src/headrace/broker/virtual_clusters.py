@@ -131,7 +131,6 @@ class VirtualClusters:
                 self._moved.update(moved_topic(each, live.topic.name) for each in self._sources(name, live.topic))
 
     def _sources(self, cluster: str, topic: Topic) -> set[str]:
-        """Return clusters whose keys a topic's streams have: it was moved from there, even if no document says so."""
         found: set[str] = set()
         foreign = adopted(topic)
         for index, stream in enumerate(topic.streams):
@@ -184,7 +183,6 @@ class VirtualClusters:
                 return
 
     async def _forget(self, name: str) -> None:
-        """Forget a cluster that another broker has deleted with all its data."""
         broker = self._brokers.pop(name)
         self._moved -= self._moved_from(name)
         for live in broker.topics:
@@ -274,7 +272,6 @@ class VirtualClusters:
         return name
 
     def _may_have_moved(self, cluster: str, topic: str) -> bool:
-        """Whether a topic of that name may have left the cluster with its streams."""
         entry = moved_topic(cluster, topic)
         return entry in self._moved or self._storage.documents.unreadable.hides(MOVED_TOPICS, entry)
 
@@ -479,13 +476,10 @@ class _Others(OtherClusters):
         return (broker.topics for name, broker in self._clusters if name != self._own)
 
     def topics(self) -> Iterable[Topic]:
-        """See `OtherClusters.topics`."""
         return (live.topic for table in self._tables() for live in table)
 
     def partitions(self) -> int:
-        """See `OtherClusters.partitions`."""
         return sum(table.partitions for table in self._tables())
 
     async def has_moved(self, topic: str, stream: str) -> bool:
-        """See `OtherClusters.has_moved`."""
         return await self._clusters.has_moved(topic, stream)

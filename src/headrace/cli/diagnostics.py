@@ -365,7 +365,6 @@ def _leaderless(client: Client) -> Iterator[Finding]:
 
 
 def _there(told: KafkaServer, address: Address, where: str) -> KafkaServer:
-    """Return the local server at an address, with the login of `told` only for the same address."""
     for named in told.address.split(","):
         with contextlib.suppress(ValueError):
             if _is_one(Address.parse(named), address):

@@ -374,13 +374,11 @@ def _console(terminal: bool) -> structlog.dev.ConsoleRenderer:
 
 
 def _innermost(exc_info: tuple[type[BaseException], BaseException, TracebackType | None]) -> str:
-    """Leave out variables, which may hold passwords."""
     lines = traceback.format_exception(*exc_info, limit=-_MOST_FRAMES)
     return _shortened("".join(lines).rstrip(), _MOST_OF_TRACEBACK)
 
 
 def _cut(_logger: object, _method: str, line: Line) -> Line:
-    """Limit every value: clients choose names and may appear in errors."""
     for name, value in line.items():
         if name == "exc_info" or isinstance(value, int | float | None):
             continue

@@ -177,7 +177,6 @@ def _refuse(error: click.ClickException) -> int:
 
 
 def _message(error: click.ClickException) -> str:
-    """Return click's message with only the first, nearest option or command."""
     if isinstance(error, click.NoSuchOption) and error.ctx is not None and isinstance(error.ctx.command, click.Group):
         # Kafka's tools have options for actions: kafka-topics --list.
         name = error.option_name.lstrip("-")

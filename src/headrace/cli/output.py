@@ -87,7 +87,6 @@ def _folded(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) 
 
 
 def _fields(names: Sequence[str], rows: Iterable[Sequence[str]], width: int) -> Iterable[str]:
-    """Yield rows as psql does, one field per line; long fields continue on the next line."""
     label = max(map(cell_len, names))
     for number, row in enumerate(rows):
         if number:

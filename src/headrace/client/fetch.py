@@ -94,7 +94,6 @@ class _Aborted:
         self._known: set[tuple[int, int]] = set()
 
     def learn(self, aborted: list[tuple[int, int]]) -> None:
-        """Add aborted transactions: (producer id, first offset)."""
         for one in aborted:
             if one not in self._known:
                 self._known.add(one)

@@ -319,7 +319,6 @@ def _token_file(kafka: Mapping[str, str], jaas: str) -> str:
 
 
 def _pem(kafka: Mapping[str, str], store: str, inline: tuple[str, ...]) -> str | None:
-    """Return PEM text from options or a file."""
     texts = [kafka[name] for name in inline if name in kafka]
     location = kafka.get(f"ssl.{store}.location")
     if not texts and location is None:

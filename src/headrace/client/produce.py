@@ -71,7 +71,6 @@ class Producer:
             self._cluster.trying(lambda: self._send_waiting(()))
 
     def _send_waiting(self, refresh: Iterable[str]) -> None:
-        """Send one batch of each partition to leaders without a request in flight."""
         names = list(refresh)
         if names:
             self._cluster.topics(names)

@@ -126,7 +126,6 @@ class Visitors:
         return application
 
     async def _recognize(self, scope: Scope) -> Response | None:
-        """Set the request's principal, if known, or return the response to a wrong login."""
         given = _header(scope, b"authorization")
         scheme, _, credentials = given.partition(b" ")
         login = {b"basic": self._by_password, b"bearer": self._by_token}.get(scheme.lower())

@@ -219,7 +219,6 @@ class EventStream(Response):
             yield b"".join(parts)
 
     async def _rows(self, offset: int) -> Any:
-        """Send new records, at most a page each time."""
         figures, query = self._streams.figures, self._target.query
         broker = figures.clusters.get(query.get("cluster", "default"))
         name = name_of(self._target.raw_path.split("/")[2])
@@ -274,7 +273,6 @@ class EventStream(Response):
 
 
 def _visitor(target: Target) -> str:
-    """Return the user, or the address without login, that limits apply to."""
     asker = target.asker
     return holder(asker.host) if asker.principal == ANONYMOUS else str(asker.principal)
 

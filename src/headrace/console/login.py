@@ -84,5 +84,4 @@ class LoginPages:
 
 
 def _next(path: str) -> str:
-    """Return the redirect target, a path on this server only."""
     return path if _PATH.fullmatch(path) else "/"

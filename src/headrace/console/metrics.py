@@ -89,7 +89,6 @@ class MetricsPage:
         return None
 
     def _write(self, page: Exposition, store: StoreFacts | None, process: ProcessFacts) -> Iterator[None]:
-        """Write all metrics in steps, the most important first."""
         page.sample(families.INFO, 1, labels(version=__version__))
         _write_process(page, process)
         page.sample(families.LOG_LINES_LOST, self._log_lines_lost())

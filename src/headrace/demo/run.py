@@ -376,7 +376,6 @@ def _listed(partitions: list[int]) -> str:
 
 @contextlib.contextmanager
 def _signals_interrupt() -> Iterator[Sequence[int]]:
-    """Handle SIGTERM and SIGHUP like Ctrl-C; yields the received signals."""
     interrupts: list[int] = []
 
     def interrupt(number: int, _frame: FrameType | None) -> None:

@@ -24,7 +24,6 @@ def topics_of(metadata: bytes) -> list[str] | None:
 
 
 def _read(metadata: bytes) -> tuple[list[str], bytes] | None:
-    """Return the topics and the bytes that encode them."""
     try:
         version, count = _HEAD.unpack_from(metadata)
         if version < 0 or not 0 <= count <= _MOST_TOPICS:

@@ -124,7 +124,6 @@ class Group:
         return turn.effects()
 
     def _classic(self, event: ClassicEvent, turn: Turn) -> None:
-        """Handle a classic event, and apply its offset changes to the sections."""
         before = len(turn.changes)
         self.classic.take(event, turn)
         if self.classic.state is GroupState.DEAD:

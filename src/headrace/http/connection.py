@@ -178,7 +178,6 @@ class Connection(HttpToolsProtocol):
                 self._time_out("body", BODY_MS)
 
     def _check_leaving(self, ticks_ms: int, *, pressed: bool) -> bool:
-        """Return whether a response is being sent, and close the connection after its timeout."""
         left = self.transport.get_write_buffer_size()
         if not left:
             self._untaken = 0
@@ -296,10 +295,6 @@ class Connection(HttpToolsProtocol):
             self.send_400_response(_TOO_LONG)
 
     def _read_body(self) -> None:
-        """Read the body of an upgrade request, which Java's HTTP client sends.
-
-        The parser would take it for another protocol.
-        """
         framing = (b"%b: %b\r\n" % header for header in self.headers if header[0] in _FRAMING)
         self.parser = httptools.HttpRequestParser(_FromTheBody(self))
         self.parser.feed_data(b"POST / HTTP/1.1\r\n" + b"".join(framing) + b"\r\n")

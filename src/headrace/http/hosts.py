@@ -78,7 +78,6 @@ class Hosts:
         return None
 
     def _is_allowed_page(self, origin: bytes) -> bool:
-        """Return whether the name is configured, and not only one of this server."""
         return self._any or _name_in(_page_of(origin)) in self._allowed
 
     def _is_own_page(self, origin: bytes, local: str) -> bool:
@@ -120,7 +119,6 @@ def _name_in(authority: bytes) -> str:
 
 
 def _plain(name: str) -> str:
-    """Return a name in lower case without the final dot, or an address in its shortest form."""
     text = name.strip("[]").partition("%")[0].lower().removesuffix(".")
     try:
         address = ipaddress.ip_address(text)

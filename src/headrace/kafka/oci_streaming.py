@@ -121,10 +121,6 @@ is in one of the two.
 
 
 def _compacted(request: CreateTopicsRequest, context: RequestContext) -> Iterator[tuple[Place, No]]:
-    """Yield new topics with compaction.
-
-    Kafka Connect creates its topics at each start, and accepts TOPIC_ALREADY_EXISTS.
-    """
     for topic in request.topics:
         if context.broker.topics.has(topic.name):
             continue
@@ -134,7 +130,6 @@ def _compacted(request: CreateTopicsRequest, context: RequestContext) -> Iterato
 
 
 def _transactional(request: FindCoordinatorRequest, _: RequestContext) -> Iterator[tuple[Place, No]]:
-    """Yield transactional ids: clients look up their coordinator before they need a withheld API."""
     if request.key_type == TRANSACTION:
         for key in (request.key, *request.coordinator_keys):
             yield (ResourceType.TRANSACTIONAL_ID, key), _NO_TRANSACTIONS

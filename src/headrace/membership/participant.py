@@ -165,7 +165,6 @@ class Participant:
         self._in_time = self._in_time + 1 if in_time else 0
 
     def _forget(self, view: View) -> None:
-        """Drop the timeouts of brokers outside the view: they restart if those come back."""
         present = {(each.node_id, each.incarnation) for each in view.members}
         self._seen = {place: seen for place, seen in self._seen.items() if place in present}
         self._ended &= present
@@ -187,7 +186,6 @@ class Participant:
         return dead
 
     def _other_process(self, found: View, other: Member, dead: list[Member], counters: Counters) -> Step:
-        """Handle another process with this broker's id: an earlier one that died, or a mistake."""
         if self._was_in:
             return Step(lost=f"another server took node.id={self.me.node_id} over: {other.process}")
         counter = counters.get((other.node_id, other.incarnation), 0)
@@ -200,7 +198,6 @@ class Participant:
         return Step()
 
     def _outside(self, found: View) -> Step:
-        """Handle a view without this broker: it has not joined, was declared dead, or has left."""
         adopt = None
         if self._was_in and (self.view is None or found.number > self.view.number):
             adopt = self.view = found

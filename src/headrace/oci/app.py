@@ -255,7 +255,6 @@ class OciApp:
                 gone.cancel()
 
     async def _known(self, request: _Request) -> Done:
-        """Run the operation, again if another broker has just created an unknown resource."""
         catch_up = None if self.catching_up is None else self.catching_up()
         try:
             return await self._do(request)
@@ -341,7 +340,6 @@ class OciApp:
 
 
 async def _charged(account: Account, operation: Operation, doing: Callable[[], Coroutine[Any, Any, Done]]) -> Done:
-    """Charge the cost of `doing` to the client, also after a failure."""
     size = 0
     try:
         status, answer = await counted(doing(), account.resume, account.pause)
@@ -367,7 +365,6 @@ def _reader(operation: Operation) -> Callable[[bytes], Any]:
 
 
 async def _drop(scope: Scope, receive: Receive) -> None:
-    """Close the connection without a response if possible, then raise Gone."""
     extension = scope.get("extensions", {}).get(DROP)
     if extension is not None:
         extension["drop"]()

@@ -130,7 +130,6 @@ class _Uses:
         return any(rule.count is not None for rule in self._rules)
 
     def of(self, operation: str) -> list[Rule]:
-        """Return the rules for a request, and count one use of each."""
         found = []
         for place, rule in enumerate(self._rules):
             if rule.operation not in {None, operation}:

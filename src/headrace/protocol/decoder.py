@@ -98,7 +98,6 @@ class _Decoder:
         return length
 
     def _struct(self, struct: Structure, path: str) -> str:
-        """Return the expression that constructs a structure; evaluate it once."""
         values = {field.name: self._value(field, f"{path}.{field.name}") for field in struct.plain(self._version)}
         if self._flexible:
             values |= self._tags(struct, path)
@@ -117,7 +116,6 @@ class _Decoder:
         return "None" if field.may_be_none else self._bind_class(field.struct) + "()"
 
     def _value(self, field: Field, path: str) -> str:
-        """Return the expression of a field's value, valid after `_flush`."""
         if not field.is_array and field.kind in FIXED:
             local = self.source.local("v")
             self._add(FIXED[field.kind], local)

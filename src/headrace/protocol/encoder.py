@@ -130,7 +130,6 @@ class _Encoder:
         self.source.dedent()
 
     def _length(self, expression: str, code: str) -> None:
-        """Write a length or count: a varint of it plus one if flexible, else an integer of format `code`."""
         if not self._flexible:
             self._add(code, expression)
             self._flush()

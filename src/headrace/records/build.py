@@ -128,7 +128,6 @@ def _batch(
     producer: tuple[int, int, int],
     last_delta: int | None = None,
 ) -> bytearray:
-    """Build a batch; `place` is base offset and leader epoch, `producer` id, epoch and sequence."""
     compressed = compress(attributes & _CODEC, section)
     batch = bytearray(HEADER_SIZE + len(compressed))
     base_offset, leader_epoch = place

@@ -96,7 +96,6 @@ def _room(size: int) -> memoryview:
 
 @cache
 def _says_when_full(codec: Any) -> str:
-    """Return cramjam's message for a full output; its errors have one class."""
     try:
         codec.decompress_into(codec.compress(b"two"), bytearray(1))
     except cramjam.DecompressionError as error:

@@ -99,7 +99,6 @@ def read_fields(fields: Sequence[bytes], ms: int) -> Row | None:
 
 
 def _headers(text: bytes) -> ByteHeaders | None:
-    """Read headers of other writers, or any without C."""
     most = LONGEST_OTHER if available or not text.startswith(b"[") else streams.MOST_HEADER_TEXT
     if len(text) > most:
         return None

@@ -144,7 +144,6 @@ class Keys:
         return self._tried_at is None or self._clock.ticks_ms() - self._tried_at >= _AGAIN_MS
 
     async def _again(self) -> None:
-        """Read the keys once for all waiting callers, with a timeout."""
         reading, late = self._begin(), asyncio.ensure_future(pause(self._clock, _TIMEOUT_S * 1000))
         try:
             await asyncio.wait({reading, late}, return_when=asyncio.FIRST_COMPLETED)

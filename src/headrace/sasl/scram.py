@@ -53,6 +53,5 @@ class Scram:
 
 
 def _reason(error: Exception) -> str:
-    """Return the error without client input."""
     found = getattr(error, "server_error", None)
     return str(found.value if found is not None else type(error).__name__)

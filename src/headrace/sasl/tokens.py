@@ -63,7 +63,6 @@ class Tokens:
         return found[0]
 
     def _verified(self, token: str, key: Key) -> dict[str, Any]:
-        """Return the claims of a signed token. `_bearer` checks the times by the server's clock."""
         rules = self._rules
         return jwt.decode(
             token,

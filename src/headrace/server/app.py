@@ -161,7 +161,6 @@ async def _clusters(
     counted: StoreCounters,
     tracing: "Tracing | None",
 ) -> AsyncIterator[tuple[RedisStorage, VirtualClusters, Brokers | None]]:
-    """Open the storage and join the other brokers, without loading."""
     clock = given or SystemClock()
     async with contextlib.AsyncExitStack() as stack:
         storage = await stack.enter_async_context(opened_storage(options, settings, stop, counted))

@@ -233,7 +233,6 @@ def profiles_file(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def _http_url(variable: str | None, profile: str | None) -> str:
-    """Replace a wildcard address by this machine's."""
     text = variable or profile or _BY_NAME["http"].default or ""
     scheme, mark, address = text.partition("://")
     if not mark:

@@ -129,7 +129,6 @@ class _Broker:
                     break
 
     async def end(self) -> int:
-        """Stop the broker, with SIGKILL after a timeout, and return its status."""
         if self._watching is not None:
             await end(self._watching)
         process = self._process

@@ -81,7 +81,6 @@ def create(
 
 
 def _light_conf(memory: str, private: Path, *, optimize: bool) -> dict[str, str]:
-    """Use no web page, few shuffle partitions, no replanning."""
     # For files that a killed JVM cannot remove.
     java = f"-XX:+UseSerialGC {_quoted(f'-Djava.io.tmpdir={private}')} "
     java += _quoted(f"-Dlog4j2.configurationFile={file_url(private / _LOG4J_FILE)}")

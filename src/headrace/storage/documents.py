@@ -144,7 +144,6 @@ class Locks:
                 self._return_later(key, wanted, token)
 
     async def _leave(self, key: str, wanted: str, token: str) -> bool:
-        """Release a lock that this token holds, and return whether others wait for it."""
         return bool(await self._scripts.run("leave_lock", [key, wanted], token))
 
     def _return_later(self, key: str, wanted: str, token: str) -> None:
@@ -153,7 +152,6 @@ class Locks:
         task.add_done_callback(self._returning.discard)
 
     async def _return(self, key: str, wanted: str, token: str) -> None:
-        """Release a lock after a lost response, or other brokers would wait in vain."""
         now = asyncio.get_running_loop().time
         until = now() + LEASE_MS / 1000
         while now() < until:  # after this time the lock expires

@@ -85,7 +85,6 @@ class RedisGroups:
         await self._call("register_group", [self._keyspace.groups, self._keyspace.epoch], view, what, group)
 
     def _epoch(self, view: int) -> str:
-        """Return an epoch that fences writes that were given up, below the next view's number."""
         given_up = self._fence.given_up
         return f"{view}.{given_up:06}" if given_up else str(view)
 
@@ -119,7 +118,6 @@ class RedisGroups:
         return sorted(text for name in stored if (text := _text(name)) is not None)
 
     async def _load_readable(self, name: str) -> StoredGroup | None:
-        """Return None for an unreadable group, which can be deleted."""
         try:
             return await self._load(name)
         except (Fenced, StorageFull, StorageUnavailable):
@@ -256,7 +254,6 @@ def _all_readable(decode: Callable[[S], T], texts: Iterable[S], what: str, bad: 
 
 
 def _pieces(changes: Sequence[GroupChange]) -> Iterator[Sequence[GroupChange]]:
-    """Split very many offsets into pieces; the last one includes all other changes."""
     positions: dict[TopicPartition, OffsetAndMetadata] = {}
     rest: list[GroupChange] = []
     for change in changes:

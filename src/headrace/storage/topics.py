@@ -277,7 +277,6 @@ def _entry(name: str, text: bytes) -> Topic:
 
 
 def _may_concern(topic: Topic, field: str, text: bytes) -> bool:
-    """Return whether a deletion note may name streams of this topic."""
     if field.partition(":")[0] == str(topic.id):
         return True
     try:
@@ -293,7 +292,6 @@ def _held(topic: Topic, where: str, reason: Exception) -> InvalidConfig:
 
 
 def _remains(name: str, text: bytes, keyspace: Keyspace) -> Topic:
-    """Return the streams of an unreadable entry that have names of this server: adopted ones do not."""
     try:
         said = msgspec.json.decode(text)
     except (ValueError, msgspec.MsgspecError):

@@ -50,7 +50,6 @@ class _Timers:
         return timer
 
     def first(self) -> int | None:
-        """Return the earliest deadline, or None."""
         while self._heap and self._heap[0][2].callback is None:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None

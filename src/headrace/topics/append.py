@@ -86,7 +86,6 @@ class OffsetAssigner:
         return Appended(base_offset)
 
     def _check_first(self, append: Append) -> None:
-        """Accept any first sequence of an unknown producer, unless it follows its own rejected batch."""
         if self.refused.may_begin(append):
             return
         refused = self.refused.first.get(append.producer_id)

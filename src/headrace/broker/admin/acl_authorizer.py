@@ -127,7 +127,6 @@ class Grants:
         self._rights: Rights
 
     def _renew(self) -> None:
-        """Drop decisions of older ACLs."""
         if self._version != self._access.version:
             self._version = self._access.version
             self._known = {}
@@ -171,7 +170,6 @@ class Grants:
 
 
 def _warn(where: str, principals: Iterable[str]) -> None:
-    """Log principals that no signature can have."""
     found = sorted({each for each in principals if lacks_tenancy(each)})
     if found:
         _log.warning(
@@ -328,10 +326,6 @@ class AclAuthorizer:
             await self._change(cluster, added, (), pace)
 
     async def _change(self, cluster: str, added: dict[str, Acl], gone: Iterable[str], pace: TimeSlice) -> None:
-        """Change ACLs in steps.
-
-        Denials are added first and removed last, so that nothing is authorized that is not authorized before or after.
-        """
         if not added and not gone:
             return
         acls = self._clusters[cluster] = self._of(cluster)

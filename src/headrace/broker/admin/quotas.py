@@ -76,7 +76,6 @@ class Meters(Generic[M]):
         return meter
 
     def _of_many(self, key: Key, holds: Held, maker: Maker, make: Callable[[], M]) -> M:
-        """Return the shared meter for excess meters of one limit."""
         place = (key, maker, holds.limit)
         meter = self._shared.get(place)
         if meter is None:
@@ -84,7 +83,6 @@ class Meters(Generic[M]):
         return meter
 
     def _sweep(self, ticks_ms: int) -> None:
-        """Drop idle meters, at most once per interval."""
         if self._swept_ms is not None and ticks_ms - self._swept_ms < _SWEEP_MS:
             return
         self._swept_ms = ticks_ms

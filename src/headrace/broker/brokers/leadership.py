@@ -345,7 +345,6 @@ class Leadership:
             raise
 
     async def _check_there(self, log: LeaderPartition, topic: Topic) -> None:
-        """Remove a log that recovery created for a deleted topic."""
         if log.log_end:
             return
         stored = await self._registry.find(topic.name)

@@ -206,7 +206,6 @@ class Membership:
         self._log_returned(view)
 
     def _log_dead(self, step: Step, view: View) -> None:
-        """Log silent brokers that the view no longer has."""
         for member, silent_ms in step.silent:
             if view.has(member):
                 continue
@@ -229,7 +228,6 @@ class Membership:
                 _log.info("a broker that was declared dead has rejoined", node=member.node_id, address=address)
 
     async def _pause(self) -> None:
-        """Wait for the next heartbeat or a reported change."""
         self._woken.clear()
         timer = self._clock.call_at(self._clock.ticks_ms() + self._interval_ms, self._woken.set)
         await self._woken.wait()

@@ -112,7 +112,6 @@ _TOPIC = {key.name: key for key in TOPIC_KEYS}
 
 
 def _as_topic(name: str, topic_name: str) -> ConfigKey:
-    """Return a broker setting for the default of a topic's key."""
     return msgspec.structs.replace(_TOPIC[topic_name], name=name, doc=f"Default of {topic_name} for all topics.")
 
 

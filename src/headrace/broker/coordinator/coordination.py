@@ -118,7 +118,6 @@ async def _no_stored_id(_: str) -> UUID | None:
 
 
 def _drops(name: str, ids: set[UUID], present: UUID | None) -> list[DropTopic]:
-    """Drop only these ids: a new topic of this name may already have offsets."""
     gone = ids if present is None else ids - {present, NO_ID}
     return [DropTopic(name, each, strict=True) for each in sorted(gone)]
 

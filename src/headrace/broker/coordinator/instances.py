@@ -288,7 +288,6 @@ class Instances:
 
     @asynccontextmanager
     async def _among_few(self, topic: LiveTopic, gate: asyncio.Semaphore) -> AsyncIterator[None]:
-        """Limit requests that keep data per partition, possibly megabytes."""
         if len(topic.partitions) <= _WIDE:
             yield
             return

@@ -84,7 +84,6 @@ def _split(records: list[Record]) -> Iterator[list[Record]]:
 
 
 def _weight(record: Record) -> int:
-    """Return the approximate maximum bytes of a record in a native topic."""
     headers = sum(_HEADER_BYTES + _AS_TEXT * (len(name) + len(value or b"")) for name, value in record.headers)
     return len(record.key or b"") + len(record.value or b"") + headers
 

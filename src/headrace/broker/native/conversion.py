@@ -122,7 +122,6 @@ class Conversion:
         return found
 
     async def _append(self, index: int, batches: Sequence[StoredBatch]) -> None:
-        """Append the readable records of these batches in few writes, and record their new offsets."""
         given: list[_Given] = []
         size = 0
         try:
@@ -194,7 +193,6 @@ class Conversion:
 
 
 async def _next(made: Iterator[Piece], batch: Buffer) -> Piece | None:
-    """Return the next piece of a batch, off the event loop if that may be slow."""
     if len(batch) <= HERE and not peek(batch).codec:
         return next(made, None)
     return await asyncio.to_thread(next, made, None)
@@ -410,12 +408,10 @@ def _untaken(refused: Mapping[str, CommitResult]) -> str:
 
 
 async def _groups_of_redis(live: LiveTopic) -> set[str]:
-    """Return the Redis consumer groups of the streams."""
     return {
         each.name for native in natives_of(live.partitions) for each in await native.storage.group_lags(native.place)
     }
 
 
 def _reads(group: GroupDescription, topic: str) -> bool:
-    """Return whether a member subscribes to a topic."""
     return any(topic in (topics_of(member.metadata) or ()) for member in group.members)

@@ -236,7 +236,6 @@ class Delivery:
         return chunks, size
 
     async def _pass_to_end(self, offset: int) -> None:
-        """Keep an empty batch that moves the member past removed or unserved entries."""
         found = await self.partition.empty_to_end(offset, self._next)
         if found:
             [empty] = found
@@ -260,7 +259,6 @@ class Delivery:
             return True
 
     def _continues(self, offset: int) -> bool:
-        """Return whether the fetch continues or repeats the last response."""
         committed = self._committed()
         if self.mode is Mode.PENDING and committed is not None and committed > self._next:
             # Entries in between were acknowledged before delivery and are no longer pending.
@@ -344,7 +342,6 @@ class Delivery:
         return read.wants > 0
 
     async def _catch_up(self, member: str) -> None:
-        """Read entries that another broker took: they are pending and come before new ones."""
         partition = self.partition
         entered = await partition.storage.enter(partition.place, self.group, member, self._next)
         self._pending, self._last_id, self._given_until = entered.pending, entered.last_id, entered.next_offset

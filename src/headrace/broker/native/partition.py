@@ -401,7 +401,6 @@ class NativePartition:
                 return found, at
 
     def _behind_barren(self, offset: int) -> int:
-        """Skip unserved entries: reading too large entries is expensive for Redis."""
         start, end = self._barren
         return end if start <= offset < end else offset
 

@@ -112,7 +112,6 @@ class ProducerTotal:
             _log.warning("producer states expired early", silent_ms=silent_ms, producers=count, limit=self.most)
 
     async def _pass(self, silent_ms: int) -> int:
-        """Forget producers inactive for `silent_ms` and return the number left."""
         began = self._count
         left = 0
         async for log in self._lane.pace().each(tuple(self._logs)):

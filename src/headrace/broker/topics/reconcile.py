@@ -73,7 +73,6 @@ async def _take(table: TopicTable, name: str, stored: Topic | None) -> None:
 
 
 async def _alter(table: TopicTable, live: LiveTopic, stored: Topic) -> None:
-    """Apply other settings, more partitions, or other streams."""
     config = resolve(stored.config, table.defaults)
     kept = live.topic.partitions
     for index, (before, after) in enumerate(zip(live.topic.streams, stored.streams, strict=False)):

@@ -95,7 +95,6 @@ async def _looked_at(archives: Archives, live: LiveTopic) -> TopicArchive | None
 async def _enforce_local(
     live: LiveTopic, partition: LeaderPartition, now_ms: int, archives: Archives | None, archive: TopicArchive | None
 ) -> None:
-    """Remove archived records from Redis beyond local retention."""
     if archives is None or archive is None:
         return
     up_to = await _settle(live, partition, archives, archive, now_ms)
@@ -140,7 +139,6 @@ async def _settle(
 
 
 async def _retained(live: LiveTopic, partition: LeaderPartition, archive: TopicArchive, now_ms: int) -> int:
-    """Return the first archived offset after `retention.ms` and `retention.bytes`, which count log and table."""
     config = live.config
     before_ms = None if config.retention_ms < 0 else now_ms - config.retention_ms
     most = None if config.retention_bytes < 0 else max(0, config.retention_bytes - await partition.size())
@@ -150,7 +148,6 @@ async def _retained(live: LiveTopic, partition: LeaderPartition, archive: TopicA
 
 
 async def _enforce(live: LiveTopic, partition: Partition, now_ms: int) -> None:
-    """Trim a partition, and detach its archive."""
     config = live.config
     if partition.log is not None:
         partition.log.cold = None

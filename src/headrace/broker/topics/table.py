@@ -236,7 +236,6 @@ class TopicTable(KnownTopics):
         await self._repeated(name, lambda: self._configure(name, change, validate_only=validate_only))
 
     async def _repeated(self, name: str, change: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Make a change, and repeat it after a conflict with another broker."""
         for _ in range(_MOST_CONFLICTS):
             try:
                 await to_the_end(change())

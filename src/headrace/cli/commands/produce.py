@@ -286,7 +286,6 @@ def _send_all(client: Client, topic: str, sending: Sending, given: Input) -> Non
 
 
 def _told(sending: Sending) -> str:
-    """Return how many records precede the unreadable one."""
     tried = sending.delivered + sending.failed
     if sending.first is None:
         return f"{_many(tried)} before it {_were(tried)} sent" if tried else "nothing was sent"

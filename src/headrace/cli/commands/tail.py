@@ -154,7 +154,6 @@ class _View:
         self._looked_at = time.monotonic()
 
     def heard(self, error: KafkaError) -> None:
-        """Report a lost server, which the client library silently retries."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN and self._away_since is None:
             self._away_since = time.monotonic()
             text = f"headrace: {self._client.address} no longer responds; waiting for it (Ctrl-C ends)"
@@ -219,7 +218,6 @@ class _View:
 
 
 def _is_about_a_group(message: Message) -> bool:
-    """Return whether the error is only a missing ACL for the group, which reading does not use."""
     error = message.error()
     return error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
 

@@ -121,7 +121,6 @@ def list_(internal: bool, kafka: KafkaServer, as_json: bool) -> None:
 
 
 def _records(native: dict[str, Any]) -> int | None:
-    """Return a native topic's records, or None with too many partitions: its offsets are sparse."""
     counts = native["records"]
     return sum(count or 0 for count in counts) if counts else None
 

@@ -80,7 +80,6 @@ async def groups(ask: ViewRequest) -> View:
 
 
 def _committed_topics(ask: ViewRequest, runner: GroupRunner) -> list[str]:
-    """Return the topics of committed offsets that the viewer may see."""
     return sorted(
         {topic for topic in {place.topic for place in runner.positions} if ask.sees(ResourceType.TOPIC, topic)}
     )
@@ -172,7 +171,6 @@ def _summary(described: GroupDescription, members: int, found: Sequence[Committe
 
 
 def _lasting(ask: ViewRequest, found: Sequence[CommittedOffset], rows: Slice) -> dict[str, object]:
-    """Return the data that changes only with members, events or a reset."""
     name, cluster = ask.path["name"], ask.broker.cluster
     done = ask.query.get("done", "")
     return {
@@ -262,7 +260,6 @@ def _partition(
 
 
 def _colours(kept: dict[str, int], present: list[Share]) -> dict[str, int]:
-    """Return each member's color, stable while others join and leave."""
     members = {each.member for each in present}
     for gone in kept.keys() - members:
         del kept[gone]
@@ -312,13 +309,11 @@ async def _plan(ask: ViewRequest, refused: str) -> dict[str, Any] | None:
 
 
 async def _moves(ask: ViewRequest, target: Target, topic: str | None) -> list[Planned]:
-    """Return the changes that the viewer may make."""
     planned = await group_lag.plan_reset(ask.broker, ask.path["name"], target, topic)
     return [move for move in planned if ask.may(MOVED, topic_resource(ask, move.topic))]
 
 
 def _target(ask: ViewRequest, given: Any) -> tuple[Target | None, str | None, str]:
-    """Return the target, its topic, and any error."""
     topic = given.get("topic") or None
     if topic is not None and not (ask.broker.topics.has(topic) and ask.sees(ResourceType.TOPIC, topic)):
         return None, None, f"Unknown topic {text.name(topic)}."

@@ -110,7 +110,6 @@ def _run(place: str, run: PipelineReport, now_ms: int) -> dict[str, str]:
 
 
 def _state(place: str, told: ArchiveReport | PipelineReport, now_ms: int, silent_ms: int) -> dict[str, str]:
-    """Return the last reported state, or silent if reports are overdue."""
     silent = told.state is State.RUNNING and now_ms - told.told_ms > silent_ms
     state = "silent" if silent else told.state.value
     return {
@@ -133,7 +132,6 @@ def _flow(place: str, flow: FlowReport) -> dict[str, str]:
 
 
 async def _told(ask: ViewRequest, kind: str, what: type[_T]) -> list[_T]:
-    """Return reports of a kind, skipping invalid documents."""
     found = []
     for document in (await ask.broker.storage.documents.load(kind)).values():
         try:

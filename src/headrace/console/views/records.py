@@ -72,7 +72,6 @@ def _on(ask: ViewRequest, live: LiveTopic, common: dict[str, Any], offset: int) 
 
 
 async def _start(ask: ViewRequest, live: LiveTopic) -> tuple[int, int, str]:
-    """Return the requested partition and offset, and any input error."""
     query = ask.query
     told = query.get("partition", "").strip() or str(_first(live))
     if not (told.isascii() and told.isdecimal()) or int(told[:9]) >= len(live.partitions):
@@ -108,7 +107,6 @@ async def _start(ask: ViewRequest, live: LiveTopic) -> tuple[int, int, str]:
 
 
 def _first(live: LiveTopic) -> int:
-    """Return the first partition led here with records, else the first one led here."""
     here = led_here(live)
     return next(
         (each.index for each in here if each.visible_end(ISOLATION) > each.log_start), here[0].index if here else 0
@@ -163,7 +161,6 @@ def _short(data: bytes | None) -> Any:
 
 
 def _kafka(live: LiveTopic, index: int, record: Record) -> str:
-    """Return the record in the form of `headrace records tail --json`."""
     told = {
         "topic": live.topic.name,
         "partition": index,
@@ -194,7 +191,6 @@ def _base64(data: bytes) -> str:
 
 
 def _redis(ask: ViewRequest, live: LiveTopic, index: int, each: Found) -> str:
-    """Return the record's Redis Stream entry and the command to read it."""
     key, batch = shown(live.partitions[index].stream), each.batch
     word = json.dumps(key) if not key.replace(":", "").replace("-", "").replace(".", "").isalnum() else key
     if live.entry_per_record:

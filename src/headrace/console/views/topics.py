@@ -179,7 +179,6 @@ async def _reads(broker: Broker, runner: GroupRunner, topic: str) -> bool:
 
 
 async def _readers(ask: ViewRequest, topic: str) -> list[tuple[str, str, int | None]]:
-    """Return the groups with committed offsets or members in the topic: name, state, lag."""
     found = []
     broker = ask.broker
     for runner in list(broker.groups.runners()):

@@ -55,7 +55,6 @@ def _has_room(group: Membership, settings: GroupSettings, request: Join) -> bool
 
 
 def _has_bytes(group: Membership, settings: GroupSettings, request: Join, turn: Turn) -> bool:
-    """Return whether a member's data, and a new member's assigned id, fit the limits of group and server."""
     if not request.member_id and len(group.pending) >= settings.max_size:
         return False
     member = group.members.get(request.member_id or group.instance(request.instance_id) or "")

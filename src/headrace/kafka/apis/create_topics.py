@@ -46,14 +46,12 @@ _CREATE_ANY = (Operation.CREATE, ResourceType.CLUSTER)
 
 
 def _named(request: CreateTopicsRequest, key: str, *, wanted: bool) -> Iterator[str]:
-    """Yield the topics that have a configuration key, or that do not have it."""
     for topic in request.topics:
         if any(item.name == key for item in topic.configs) == wanted:
             yield topic.name
 
 
 def _extended(request: CreateTopicsRequest, context: RequestContext) -> Iterator[str]:
-    """Return existing topics that adopt a stream."""
     return (name for name in _named(request, ADOPT_STREAM, wanted=True) if context.broker.topics.has(name))
 
 

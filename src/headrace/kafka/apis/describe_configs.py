@@ -206,10 +206,6 @@ def _topic(broker: Broker, name: str, *, synonyms: bool, doc: bool) -> Iterable[
 
 
 def _shown(name: str, value: str, kind: int, doc: str | None) -> Entry:
-    """Return a read-only value that is not a setting.
-
-    Its source is the default: tools display, compare and copy values of other sources.
-    """
     return Entry(
         name=name,
         value=value,

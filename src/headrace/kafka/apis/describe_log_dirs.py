@@ -80,7 +80,6 @@ def _everything(broker: Broker) -> Iterable[Partition | None]:
 
 
 def _named(broker: Broker, request: DescribeLogDirsRequest) -> Iterable[Partition | None]:
-    """Yield each named partition once, and None for a skipped one."""
     seen: set[tuple[str, int]] = set()
     for topic in request.topics or ():
         for index in topic.partitions:

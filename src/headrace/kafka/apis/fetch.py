@@ -183,7 +183,6 @@ class _Wanted:
             self._aborted = []
 
     def answer(self, broker: Broker, place: tuple[str, int], found: Found) -> tuple[str, PartitionData]:
-        """Return a topic and the response for a partition."""
         topic, index = place
         if found.size and self.partitions[place].current_leader_epoch >= 0:
             self._check_epoch(broker, place, found)
@@ -216,7 +215,6 @@ class _Wanted:
 
     @staticmethod
     def response(answers: list[tuple[str, PartitionData]]) -> FetchResponse:
-        """Return the response, grouped by topic."""
         by_topic: dict[str, list[PartitionData]] = {}
         for topic, answer in answers:
             by_topic.setdefault(topic, []).append(answer)

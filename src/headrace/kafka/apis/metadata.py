@@ -155,7 +155,6 @@ class _Kept(msgspec.Struct, gc=False):
 
 
 def _slices(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Split a sequence into parts that take less than a slice of the loop's time."""
     return (items[at : at + _AT_ONCE] for at in range(0, len(items), _AT_ONCE))
 
 
@@ -220,7 +219,6 @@ class _Described:
         self._encoder = PartitionsEncoder(context.version)
 
     async def topic(self, name: str | None, topic_id: UUID) -> MetadataResponse.MetadataResponseTopic:
-        """Describe one topic by name, or by id if the name is null."""
         try:
             live = self._broker.topics.by_id(topic_id) if name is None else await self._get(name)
         except UnknownTopic as error:
@@ -233,7 +231,6 @@ class _Described:
         return await self.described(live)
 
     async def described(self, live: LiveTopic) -> Topic:
-        """Describe an existing topic, from the cache if possible."""
         pace = self._pace
         leaders: list[Leader] = []
         for some in _slices(live.partitions):

@@ -52,7 +52,6 @@ Answered = list[tuple[str, list[tuple[int, OffsetAndMetadata]]]]
 
 
 async def _size(context: RequestContext, group: str) -> int:
-    """Return the approximate bytes of all committed offsets of a group."""
     size = 0
     async for position in context.pace().each(list(context.broker.groups.positions(group).values())):
         size += _POSITION_BYTES + getsizeof(position.metadata)
@@ -118,7 +117,6 @@ _MANY = OffsetFetchResponse.OffsetFetchResponseTopics, OffsetFetchResponse.Offse
 
 
 def _without(asked: Any, structures: Any, refused: Refused) -> Any:
-    """Remove refused topics from a request for a group, and return their responses."""
     if asked.topics is None:
         return []
     kept, answers = [], []

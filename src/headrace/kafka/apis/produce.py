@@ -85,7 +85,6 @@ def _keep(request: ProduceRequest, context: RequestContext) -> bool:
 
 
 def _hold_up(context: RequestContext) -> None:
-    """Serve no later request of the client before this one, and finish it even if the client disconnects."""
     if not context.alone:
         context.channel.hold_up(context)
         context.late = Placing()
@@ -184,7 +183,6 @@ def _append(
     context: RequestContext,
     pending: Pending,
 ) -> None:
-    """Append the batch of one partition, and report the result to `pending`."""
     channel, wait_ms = context.channel, _wait_ms(request)
     append = PartitionAppend(pending, channel, context.version, name, data.index, answer, wait_ms)
     acks, records = request.acks, data.records

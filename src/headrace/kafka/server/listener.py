@@ -42,7 +42,6 @@ class _Stall:
         """Bytes moved."""
 
     def is_another(self, progress: tuple[int, int]) -> bool:
-        """Update the progress, and return whether it concerns another request or response."""
         (sent, left), (sent_before, left_before) = progress, self._last
         self._last = progress
         if sent < sent_before or left > left_before:

@@ -65,7 +65,6 @@ def _stored(_: Any, context: RequestContext) -> int:
 
 
 def _held(request: Any, context: RequestContext) -> int | None:
-    """Limit only waits for storage, as members wait for each other without a limit."""
     runner = context.broker.groups.runner(request.group_id)
     since_ms = context.seen_ms if runner is None else runner.writing_since_ms
     if since_ms is None:

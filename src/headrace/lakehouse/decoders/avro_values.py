@@ -225,7 +225,6 @@ def _count(data: Value, at: int) -> tuple[int, int]:
 
 
 def _charge(data: Value, at: int, count: int, cells: int, what: str) -> None:
-    """Charge a block's items before they are read: items of zero bytes take memory, too."""
     if count * max(1, cells) > data.left:
         left = len(data) - at
         raise AvroError(f"{what} where {left:,} bytes are left" if count > left else too_many(len(data)))

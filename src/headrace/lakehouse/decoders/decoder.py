@@ -92,7 +92,6 @@ class Decoding:
 
 @lru_cache(maxsize=8)
 def _registry(place: str) -> Registry:
-    """Return one client per process: each schema is requested once."""
     return Registry(place)
 
 

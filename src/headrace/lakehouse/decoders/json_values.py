@@ -142,10 +142,6 @@ def read_plain(text: pa.Array, fields: pa.Schema | None, *, others: bool) -> pa.
 
 
 def _empty_fields(text: pa.Array, fields: pa.Schema) -> list[pa.Field]:
-    """Return fields that are always null, which get no column.
-
-    pyarrow would make a column as long as the batch for each.
-    """
     found: dict[str, Any] = {}
     for value in text.slice(0, _SAMPLE).to_pylist():
         try:
@@ -207,7 +203,6 @@ def _is_usual(text: pa.Array, lines: bytes, fields: pa.Schema, *, others: bool) 
 
 
 def _is_narrow(text: pa.Array, fields: pa.Schema) -> bool:
-    """Return whether lists stay small in memory: their items are objects, or null."""
     cells = max((_widest(one.type) for one in fields), default=0)
     if cells <= FEW_CELLS:
         return True

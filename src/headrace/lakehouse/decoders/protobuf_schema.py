@@ -77,7 +77,6 @@ def compiled(text: str, where: str, others: Mapping[str, str] | None = None, fol
 
 
 def _unused(others: Mapping[str, str], folder: str | None) -> str:
-    """Return a name that no import has: the compiler takes the first file of a name."""
     taken = {str(PurePosixPath(name)).casefold() for name in others}
     for place in numbers():
         name = _MAIN.format(place or "")

@@ -221,7 +221,6 @@ def _text(found: Any) -> str:
 
 
 def _in_folder(folder: Path, text: str, kind: str) -> dict[str, str]:
-    """Return the Avro schemas that one refers to by full name, from `<name>.avsc`."""
     found: dict[str, str] = {}
     if kind == "AVRO":
         _collect_names(folder, text, found, set())

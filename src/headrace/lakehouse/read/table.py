@@ -308,7 +308,6 @@ def batches(group: pa.Table, offset: int, end: int, limit: int, most: int) -> It
 
 
 def _runs(rows: pa.Table) -> Iterator[tuple[int, int, bool]]:
-    """Yield rows that can share a batch: all with producer times, or all with one server time."""
     kinds = rows["timestampType"].to_numpy()
     if not kinds.any():
         yield 0, len(kinds), False

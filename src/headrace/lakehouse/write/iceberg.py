@@ -120,7 +120,6 @@ class IcebergTwin:
         return found
 
     def _check_ids(self, schema: Any, columns: pa.Schema) -> None:
-        """Check that the catalog has the files' field IDs, or a reader would confuse columns."""
         wanted = dict(field_ids(data_files.with_field_ids(columns)))
         for names, number in field_ids(schema.as_arrow()):
             if wanted.get(names, number) != number:

@@ -172,7 +172,6 @@ async def append(broker: Broker, topic: LiveTopic, index: int, batch: bytearray)
 
 
 def _again(error: TopicError) -> Exception:
-    """Return NotHere if a retry of the same batch may succeed."""
     # UnknownTopic: a moved topic's log opens in another cluster.
     hopeful = NotLeader | StorageUnavailable | Fenced | NotEnoughReplicas | NotEnoughReplicasAfterAppend | UnknownTopic
     return NotHere(str(error)) if isinstance(error, hopeful) else error

@@ -105,7 +105,6 @@ class GroupForwarder:
             raise
 
     def _in_doubt(self, group: Resource) -> bool:
-        """Return whether another broker may be the coordinator."""
         try:
             return self._clusters.get(group.cluster).groups.in_doubt()
         except UnknownCluster:

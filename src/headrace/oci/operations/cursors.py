@@ -89,7 +89,6 @@ def _partition(topic: LiveTopic, text: str) -> Partition:
 
 
 async def _place(broker: Broker, partition: Source, details: CreateCursorDetails) -> tuple[int, int | None]:
-    """Return the next offset, and the time to wait for if AT_TIME found nothing."""
     kind = details.type
     if kind is CursorType.TRIM_HORIZON:
         return partition.log_start, None

@@ -115,10 +115,6 @@ class Collection(Generic[R]):
     async def _save(
         self, verb: str, record: R, beside: Changes | None = None, *, is_done: bool = False
     ) -> WorkRequestRecord:
-        """Store a record, its work request and other changes atomically.
-
-        `is_done`: the change has been made, so retry storing it.
-        """
         request = self.request(verb, record)
         store = self._documents.finish if is_done else self._documents.save
         await store(

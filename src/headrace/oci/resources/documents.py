@@ -136,7 +136,6 @@ class Documents:
         await self.save({(table, name): None for table in self._tables for name in table.values})
 
     def _crowded_out(self, changes: Changes, texts: Mapping[tuple[Table[Any], str], bytes | None]) -> Changes:
-        """Return remembered values to drop early for new ones."""
         added: dict[Table[Any], list[int]] = {}
         for (table, name), value in changes.items():
             if name not in table.remembered and is_only_remembered(value):
@@ -144,7 +143,6 @@ class Documents:
         return {(table, name): None for table, sizes in added.items() for name in table.beyond(len(sizes), sum(sizes))}
 
     def _forgotten(self) -> Changes:
-        """Return expired values, checked once per hour."""
         ticks_ms = self.clock.ticks_ms()
         if ticks_ms < self._purge_ms:
             return {}

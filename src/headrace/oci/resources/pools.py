@@ -88,7 +88,6 @@ class Pools(Collection[PoolRecord]):
         return self._documents.pools.get(unique) or self._unread(unique)
 
     def _unread(self, unique: str) -> PoolRecord | None:
-        """Return a substitute, never stored, for the unreadable record of an open cluster."""
         if not self._documents.pools.hides(unique) or not self._clusters.has(unique):
             return None
         return self._adopted(unique, DEFAULT_NAME if unique == DEFAULT else unique)

@@ -90,7 +90,6 @@ class Streams(Collection[StreamRecord], ClusterListener):
         await self._documents.save({(table, each.id): msgspec.structs.replace(each, phase=None) for each in wrong})
 
     def _is_hidden(self, stream: StreamRecord) -> bool:
-        """Return whether a topic may exist without being open: unreadable, or in an interrupted move."""
         return self._clusters.some_unreadable or any(
             broker.storage.topics.unreadable(stream.name) is not None for _, broker in self._clusters
         )

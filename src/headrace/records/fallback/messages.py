@@ -81,7 +81,6 @@ class PureMessages:
         return base_offset + last_offset_delta + 1
 
     def _put(self, record: Any, prefix: bytes) -> bool:
-        """Return False if it is full."""
         size = len(record.key or b"") + len(record.value or b"")
         if size > self._most_message:
             self.passed_over += 1

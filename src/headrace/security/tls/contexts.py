@@ -221,7 +221,6 @@ class _Secured(ssl.SSLObject):
             raise error
 
     def unwrap(self) -> None:
-        """Send close_notify without waiting for the client's."""
         waiting = self.outgoing.pending
         try:
             if not self.told:

@@ -130,7 +130,6 @@ class TlsAcceptor:
         await self._begin(accepted, peer)
 
     async def _refuse(self, accepted: socket.socket, peer: Peer, wait_ms: int) -> None:
-        """Close a connection after a delay, to slow down reconnects."""
         try:
             await asyncio.sleep(wait_ms / 1000)
         finally:
@@ -156,7 +155,6 @@ class TlsAcceptor:
 
 
 def _reason(error: Exception) -> str:
-    """Return why a handshake failed, without client input."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the client's certificate: {error.verify_message}"
     if isinstance(error, ssl.SSLError):

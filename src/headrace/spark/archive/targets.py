@@ -134,7 +134,6 @@ class Targets:
         return self._targets
 
     def _note_other_topics(self, name: str, table: ArchiveTable) -> None:
-        """Report a table with several topics: some readers ignore the topic."""
         others = sorted(table.snapshot().topics() - {name})
         if others and name not in self._shared:
             self._shared.add(name)

@@ -327,7 +327,6 @@ class LogReader:
         return partition.extent(answer)[0]
 
     def _stored(self, stream: str, offsets: Range) -> Iterator["StoredBatch"]:
-        """Yield batches from the range's start; the last may exceed its end."""
         position, count = offsets.start, _FIRST_ENTRIES
         epochs = self._epochs(stream)
         if epochs is None:

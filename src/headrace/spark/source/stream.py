@@ -218,7 +218,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._log().offsets_at(self._topics, times)
 
     def _look(self, *, now: float | None) -> dict[TopicPartition, Extent]:
-        """Return the logs' bounds; with `now`, at most one poll interval old."""
         if now is not None and now - self._looked_at < _POLL_S[self._options.redis is not None]:
             return self._extents
         log = self._log()

@@ -200,7 +200,6 @@ class Journal:
         return number
 
     def _turn(self, size: int) -> bool:
-        """Switch to the other half, if Redis has written all of it and `size` bytes fit."""
         other = 1 - self._half
         if self._last[other] > self._words[_KEPT] or size > self._half_bytes:
             return False

@@ -165,7 +165,6 @@ class RedisLogs(Searching):
         return int(start), int(snapshot), int(high_watermark), opened, length
 
     async def _restore(self, log: LeaderLog, opened: Opened, length: int, log_start: int) -> tuple[Opened, int]:
-        """Store acknowledged batches that Redis rejected or never received."""
         waiting = list(log.acknowledged)
         now = self._now_ms()
         batches = [Acknowledged(each.base_offset, each.append, now) for each in waiting]

@@ -217,7 +217,6 @@ class _Barrier:
         return f"{wanted}: {have} all that Redis acknowledged, its primary included; replicas are away or lag behind"
 
     async def _round(self, stream: str) -> tuple[int, int]:
-        """Return the number of servers with all batches, and the number of attached replicas."""
         own = self._own
         try:
             # Requests with less time share this limit: an aborted round costs the connection.
@@ -246,7 +245,6 @@ class _Barrier:
         return 1 + int(str(reached)), standing.replicas
 
     def stop(self, error: Exception) -> None:
-        """Stop all requests with an error."""
         asked, self._waiting = self._waiting, []
         if self._task is not None:
             self._task.cancel()

@@ -425,7 +425,6 @@ class RedisNative:
 
 
 def _pieces(entries: list[Any]) -> Iterator[tuple[list[Any], int]]:
-    """Split entries by the bytes of those that Python may have to read."""
     begin = size = 0
     for place, (_, fields) in enumerate(entries):
         if not isinstance(fields, list) or (len(fields) <= _PLAIN and b"headers" not in fields[::2]):

@@ -205,7 +205,6 @@ class StreamWatcher:
             self._interrupting = asyncio.get_running_loop().create_task(self._interrupt())
 
     async def _interrupt(self) -> None:
-        """End the wait, also if it is about to begin."""
         try:
             while self._changed.is_set():
                 if self._client_id is not None:

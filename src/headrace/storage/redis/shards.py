@@ -93,7 +93,6 @@ class ClusterShards:
         return [(str(node.host), int(node.port)) for node in nodes]
 
     def _take(self) -> list[Connection]:
-        """Apply redis-py's topology, and return the new connections."""
         new: list[Connection] = []
         nodes: dict[tuple[str, int], Connection] = {}
         slots: list[Connection] = []
@@ -171,7 +170,6 @@ class ClusterShards:
             await backoff.pause()
 
     async def _redirected(self, told: str, call: Call) -> Reply:
-        """Repeat a command on the node of a redirection."""
         for _ in range(_MOST_REDIRECTIONS):
             word, _, rest = told.partition(" ")
             host, _, port = rest.partition(" ")[2].rpartition(":")
@@ -187,7 +185,6 @@ class ClusterShards:
         raise StorageUnavailable(f"the cluster redirects in a circle: {told}")
 
     async def _known(self, host: str, port: int) -> Connection:
-        """Connect to a node, which the topology may not have yet."""
         place = host, port
         async with self._meeting:
             connection = self._nodes.get(place) or self._guests.get(place)

@@ -164,7 +164,6 @@ class AppendOnlyFile:
             await asyncio.sleep(0)
 
     def _look(self) -> None:
-        """Release an obsolete file, even without reads."""
         self._timer = None
         if self._follow() and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
@@ -220,7 +219,6 @@ def _seen(facts: os.stat_result) -> _Seen:
 
 
 def _file_of(manifest: bytes) -> str | None:
-    """Return the name of the last file with commands, or None."""
     # `file appendonly.aof.2.incr.aof seq 2 type i`
     for line in reversed(manifest.decode("utf-8", "replace").splitlines()):
         words = line.split(" ")

@@ -270,7 +270,6 @@ def _fits(socket: Path) -> bool:
 
 
 def _is_private(folder: Path) -> bool:
-    """Return whether it is a folder, not a link, that only this user can enter."""
     try:
         status = folder.lstat()
     except OSError:

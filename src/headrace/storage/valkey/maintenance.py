@@ -131,7 +131,6 @@ class RedisMaintenance:
 
 
 async def _is_settled(server: Primary) -> bool:
-    """Apply settings, and return whether the server has an append-only file."""
     told = await durability_of(server)
     if wanted := told.better():
         for name, value in wanted.items():

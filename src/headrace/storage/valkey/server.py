@@ -363,7 +363,6 @@ def _listener(directory: DataDirectory, socket: Path) -> ValkeyProcess | None:
 async def _ready(
     process: ValkeyProcess, client: redis.asyncio.Redis, progress: Callable[[float], None], patience_s: float
 ) -> bool:
-    """Return False if it ends, or does not respond for `patience_s` seconds."""
     clock = asyncio.get_running_loop().time
     heard = clock()
     delay = _FIRST_POLL_S
@@ -420,7 +419,6 @@ async def _kill_all(directory: DataDirectory) -> None:
 
 
 def _last_words(log: Path, start: int = 0) -> str:
-    """Return the last two lines of Valkey's log, without dates."""
     try:
         with log.open("rb") as file:
             file.seek(max(start, log.stat().st_size - 4096))
