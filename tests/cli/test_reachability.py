@@ -38,7 +38,7 @@ def test_a_listener_that_is_no_broker_is_recognized(capsys: pytest.CaptureFixtur
     with socket.create_server(("127.0.0.1", 0)) as mute:
         address = f"127.0.0.1:{mute.getsockname()[1]}"
         assert main.run(["topics", "list", "--bootstrap", address]) == 3
-    assert "does not answer as a Kafka broker" in capsys.readouterr().err
+    assert "does not respond as a Kafka broker" in capsys.readouterr().err
 
 
 def test_a_broker_that_is_late_is_not_taken_for_a_wrong_port(capsys: pytest.CaptureFixture[str]) -> None:

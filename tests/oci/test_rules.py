@@ -251,7 +251,7 @@ def test_pages_and_metrics_are_asked_about(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"oci_auth": "parse"}, "oci.auth=parse believes everybody"),
+        ({"oci_auth": "parse"}, "oci.auth=parse does not check signatures"),
         ({"oci_auth": "verify", "headrace_testing_reset": True}, "headrace.testing.reset"),
     ],
 )

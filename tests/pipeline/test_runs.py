@@ -182,7 +182,7 @@ def test_a_project_that_an_earlier_version_wrote_for_another_folder(tmp_path: Pa
     (folder / "spark-pipeline.yml").write_text(f"name: a b\nstorage: {storage}\nlibraries: []\n")
     told = headrace("run", str(folder))
     assert told.returncode == 1
-    assert "an earlier version wrote this project for other folders than its own" in told.stderr
+    assert "an earlier version wrote this project for other folders" in told.stderr
     assert "tables in" not in told.stderr
     tables, checkpoints = tmp_path / "a%20b" / "tables", tmp_path / "a%2520b" / ".pipeline" / "storage"
     tables.mkdir(parents=True)

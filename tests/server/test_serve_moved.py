@@ -108,7 +108,7 @@ def test_a_removed_journal_is_reported_and_recreated(tmp_path: Path) -> None:
 
         wait_for(made, "a journal to be there")
         assert journal.exists()
-        assert running.log().count("the journal is not where it was") == 1
+        assert running.log().count("the journal file is missing") == 1
 
 
 def test_records_acknowledged_by_such_a_journal_survive_a_kill_of_both(tmp_path: Path) -> None:

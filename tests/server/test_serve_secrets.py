@@ -84,7 +84,7 @@ def test_a_user_of_redis_whose_password_is_in_a_file(tmp_path: Path) -> None:
                 assert metrics.status == 200
             everything = subprocess.run(["ps", "-ww", "-eo", "args"], capture_output=True, text=True, check=True).stdout
             assert secret not in everything
-        for forbidden in (secret, "NOPERM", "in --redis shows"):
+        for forbidden in (secret, "NOPERM", "in --redis is visible"):
             assert forbidden not in started.log()
 
 
@@ -145,7 +145,7 @@ def test_a_password_on_the_command_line_is_warned_of() -> None:
     with RedisServer(options={"requirepass": SECRET}) as external:
         url = f"unix://:{SECRET}@{external.socket}"
         with server(redis=url) as started:
-            assert SECRET not in started.logged("give the URL in HEADRACE_REDIS instead")
+            assert SECRET not in started.logged("set the URL in HEADRACE_REDIS instead")
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def test_a_file_without_a_token_is_reported_and_not_shown(
         ({"sasl_oauthbearer_token_endpoint_url": "https://login.example.org/token"}, "no other address is asked"),
         ({"sasl_oauthbearer_token_endpoint_url": "file://elsewhere/token"}, "no other address is asked"),
         ({"sasl_oauthbearer_token_endpoint_url": ""}, "file:///PATH of a token"),
-        ({"sasl_jaas_config": MODULE[:-1] + ' unsecuredLoginStringClaim_sub="etl";'}, "tokens that nobody has signed"),
+        ({"sasl_jaas_config": MODULE[:-1] + ' unsecuredLoginStringClaim_sub="etl";'}, "refuse unsigned tokens"),
         ({"sasl_jaas_config": "a.PlainLoginModule required;"}, "must name OAuthBearerLoginModule for OAUTHBEARER"),
         ({"sasl_login_callback_handler_class": "a.MyHandler"}, "must name OAuthBearerLoginCallbackHandler"),
     ],

@@ -157,7 +157,7 @@ def test_a_transport_closed_while_it_is_written_to_is_no_fault_of_ours() -> None
                 writer.writelines([b"EVALSHA"])
 
     async def beat() -> None:
-        with pytest.raises(StorageUnavailable, match="closed meanwhile"):
+        with pytest.raises(StorageUnavailable, match="the connection was closed"):
             await RedisMembership(cast("redis.asyncio.Redis", Closing()), Fence(0)).beat(member(1), 1, None)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

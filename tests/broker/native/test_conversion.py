@@ -250,7 +250,7 @@ async def test_groups_that_continue_reading_stop_the_conversion(open_storage: Op
     live = await broker.topics.create("t", 1, {})
     answers: list[Appended | Exception] = []
     put(broker, answers)
-    with pytest.raises(InvalidConfig, match="groups have continued to read topic 't' meanwhile"):
+    with pytest.raises(InvalidConfig, match="groups have continued to read topic 't'"):
         await convert(broker.topics, "t", "native", Reading())
     assert not live.config.native
     assert not live.partitions[0].paused

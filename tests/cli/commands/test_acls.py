@@ -68,8 +68,8 @@ def test_the_guides_commands_do_what_it_says(rules: CommandLine) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
-        (("create", "--principal", "User:a", "--operation", "read"), Status.USAGE, "say what the rule is about"),
-        (("delete",), Status.USAGE, "say which rules"),
+        (("create", "--principal", "User:a", "--operation", "read"), Status.USAGE, "name the resource of the ACL"),
+        (("delete",), Status.USAGE, "name the ACLs"),
         (("delete", "--principal", "User:nobody"), Status.MISSING, "there is no such access rule"),
         (
             ("create", "--principal", "alice", "--operation", "read", "--topic", "t"),

@@ -34,7 +34,7 @@ def test_quotas_are_set_listed_and_deleted(headrace: CommandLine) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
-        (("set", "producer_byte_rate=1"), Status.USAGE, "say whose quotas"),
+        (("set", "producer_byte_rate=1"), Status.USAGE, "name the entity"),
         (("set", "--user", "a", "--ip", "::1", "producer_byte_rate=1"), Status.USAGE, "should not be combined"),
         (("set", "--user", "a", "producer_bytes_rate=1"), Status.USAGE, "did you mean producer_byte_rate?"),
         (("set", "--ip", "::1", "producer_byte_rate=1"), Status.USAGE, "may have connection_creation_rate"),

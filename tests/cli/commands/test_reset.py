@@ -79,9 +79,9 @@ def test_a_group_that_reads_is_shown_and_not_moved(headrace: Any, running: Serve
 @pytest.mark.parametrize(
     ("arguments", "status", "reason"),
     [
-        ([], 2, "where to?"),
-        (["--to-earliest", "--to-latest"], 2, "where to?"),
-        (["--to-earliest", "--to-offset", "0"], 2, "where to?"),
+        ([], 2, "give one of --to-earliest"),
+        (["--to-earliest", "--to-latest"], 2, "give one of --to-earliest"),
+        (["--to-earliest", "--to-offset", "0"], 2, "give one of --to-earliest"),
         (["--to-time", "soon"], 2, "--to-time: expected a duration"),
         (["--by-duration", "2023-11-14"], 2, "--by-duration: expected a duration"),
         (["--to-earliest"], 4, "no group 'nobody-reset' at "),

@@ -142,7 +142,7 @@ def test_a_table_of_another_shape_is_refused_and_may_grow(scratch: Path) -> None
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({}, "'path' must say"),
+        ({}, "'path' must name"),
         ({"path": "t", "mergeShema": "true"}, "did you mean 'mergeSchema'"),
         ({"path": "t", "txnAppId": "a"}, "go together"),
         ({"path": "t", "txnAppId": "a", "txnVersion": "x"}, "whole number"),

@@ -25,7 +25,7 @@ def test_the_script_says_what_it_takes(name: str) -> None:
     """Keys and arguments are listed at the top, in order; nothing but `redis.call` where an error must end it."""
     text = script(name).text
     assert re.search(r"^-- KEYS: ", text, re.MULTILINE)
-    assert re.search(r"^-- (Answer|Errors?): ", text, re.MULTILINE)
+    assert re.search(r"^-- (Reply|Errors?): ", text, re.MULTILINE)
     assert ("ARGV[" in text) == ("-- ARGV: " in text)
     assert "KEYS[" in text
 

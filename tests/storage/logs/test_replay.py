@@ -121,7 +121,7 @@ async def test_an_offset_that_something_else_has_sets_the_journal_aside(
     with structlog.testing.capture_logs() as told:
         kept = await replayed(connection, path)
     assert kept is not None
-    [unfit] = [line for line in told if "cannot be placed" in line["event"]]
+    [unfit] = [line for line in told if "cannot be appended" in line["event"]]
     assert (unfit["offset"], unfit["kept_in"]) == (0, str(kept))
     # What could be placed was.
     assert raw.offsets() == [(0, 1), (1, 2)]
@@ -136,7 +136,7 @@ async def test_a_log_that_has_less_than_it_had_sets_it_aside(connection: Connect
     entered(path, (4, batch(4)), (5, batch(5)))
     with structlog.testing.capture_logs() as told:
         assert await replayed(connection, path) is not None
-    assert sum("cannot be placed" in line["event"] for line in told) == 2
+    assert sum("cannot be appended" in line["event"] for line in told) == 2
     assert raw.offsets() == [(0, 1)]
 
 
@@ -248,7 +248,7 @@ async def test_entries_older_than_the_topic_are_set_aside_where_the_logs_id_is_l
     with structlog.testing.capture_logs() as told:
         kept = await replayed(connection, path)
     assert kept is not None
-    unfit = [line["offset"] for line in told if "cannot be placed" in line["event"]]
+    unfit = [line["offset"] for line in told if "cannot be appended" in line["event"]]
     assert sorted(unfit) == ([2] if there else [1, 2])
     if there:
         assert raw.offsets() == [(0, 1), (1, 2)]

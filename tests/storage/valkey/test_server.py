@@ -108,7 +108,7 @@ async def test_how_much_is_lost_by_mending_a_damaged_file_is_asked_first(short_p
     written = short_path / "appendonlydir/appendonly.aof.1.incr.aof"
     written.write_bytes(b"not a command\r\n" + written.read_bytes())
     kept = written.read_bytes()
-    with pytest.raises(StoreError, match=r"is damaged.*without --fix .*ok_up_to") as refused:
+    with pytest.raises(StoreError, match=r"is damaged.*Without --fix.*ok_up_to") as refused:
         async with started(short_path):
             pass
     message = str(refused.value)
