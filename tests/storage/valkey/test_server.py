@@ -88,7 +88,7 @@ async def test_a_damaged_file_is_named_with_the_command_that_mends_it(short_path
         await link.set("key", "value")
     with (short_path / "a b/appendonlydir/appendonly.aof.1.incr.aof").open("ab") as file:
         file.write(bytes(4_096))
-    with pytest.raises(StoreError, match=r"incr\.aof is damaged.*copy .* first") as refused:
+    with pytest.raises(StoreError, match=r"incr\.aof is damaged.*Copy .* first") as refused:
         async with started(short_path / "a b"):
             pass
     message = str(refused.value)
