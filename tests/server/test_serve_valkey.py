@@ -69,7 +69,7 @@ def test_a_failed_start_is_reported_in_one_line(tmp_path: Path, wrong: str) -> N
         refusal.start()
     last = refusal.log().splitlines()[-1]
     assert last.startswith("headrace: ")
-    assert "--valkey" in last or "the embedded Valkey exited" in last
+    assert "--valkey" in last or "the embedded Valkey ended" in last
 
 
 def test_the_end_of_valkey_during_the_replay_is_reported_with_its_cause(

@@ -115,7 +115,7 @@ def test_a_redis_that_does_more_than_it_must(capsys: pytest.CaptureFixture[str])
         found = examined(capsys, "--redis", valkey.url, *FREE)["redis settings"]
         assert found["state"] == "note"
         assert (
-            'set save "", rdbcompression no, auto-aof-rewrite-percentage 0, or have the server do so: sizing'
+            'set save "", rdbcompression no, auto-aof-rewrite-percentage 0, or let the server do so: see docs/guides/external-redis.md'
             in found["advice"]
         )
         link.config_set("save", "")
