@@ -89,7 +89,8 @@ class OfBrokers:
             self._over.start(node)
         except ServerFailed as error:
             if any(
-                each in str(error) for each in ("does not answer", "no primary serves", "is still loading its data")
+                each in str(error)
+                for each in ("does not answer", "slots without a primary", "is still loading its data")
             ):
                 return False
             raise

@@ -283,6 +283,6 @@ def test_a_primary_that_is_down_is_reported_for_any_node_in_the_url(first: bool)
     with RedisCluster(primaries=3, replicas=0, calm=True) as small:
         dead, *_ = small.nodes if first else small.nodes[1:]
         dead.kill()
-        told = rf"has a primary that does not answer: {dead.host}:{PORT}, which has \d+ slots \(\d+-\d+\): "
+        told = rf"has a primary that does not respond: {dead.host}:{PORT}, which has \d+ slots \(\d+-\d+\): "
         with pytest.raises(ServerFailed, match=told):
             server(redis=small.url).__enter__()

@@ -147,16 +147,16 @@ def test_a_redis_that_cannot_be_used_is_refused_with_what_to_try(folder: Path) -
         assert "is a replica, which takes no records; name its primary" in serve(storage.url).stderr
         link.replicaof("no", "one")
         link.config_set("min-replicas-to-write", 1)
-        assert "takes no writes: NOREPLICAS; see that its replicas are connected" in serve(storage.url).stderr
+        assert "accepts no writes: NOREPLICAS; connect its replicas" in serve(storage.url).stderr
         link.config_set("min-replicas-to-write", 0)
         with_login = serve(storage.url.replace("//", "//:secret@"))
-        assert f"headrace: Redis at {storage.url} has no password, and its URL has one; take" in with_login.stderr
+        assert f"headrace: Redis at {storage.url} has no password, but its URL has one; take" in with_login.stderr
         sentinel = f"redis+sentinel://127.0.0.1:{storage.port}/main"
         answers = (serve(sentinel).stderr for _ in range(10))
         told = next(answer for answer in answers if "Timeout" not in answer)  # a busy machine's
         assert f"names a primary 'main' (127.0.0.1:{storage.port}: it is no Sentinel)" in told
         link.config_set("requirepass", "se@cret")
-        assert f"headrace: Redis at {storage.url} wants a password; put it into the URL" in serve(storage.url).stderr
+        assert f"headrace: Redis at {storage.url} requires a password; set HEADRACE_REDIS=" in serve(storage.url).stderr
         wrong = serve(storage.url.replace("//", "//:other@"))
         assert (wrong.returncode, wrong.stdout) == (1, "")
         assert f"headrace: Redis at {storage.url} refuses the user name or the password; " in wrong.stderr
@@ -186,7 +186,7 @@ def test_missing_redis_permissions_are_reported_by_any_step_of_the_start(storage
         link.execute_command("ACL", "SETUSER", "default", f"-{command}")
     ended = serve(storage.url)
     assert (ended.returncode, ended.stdout) == (1, "")
-    assert f"headrace: Redis at {storage.url} lets this user do too little: " in ended.stderr
+    assert f"headrace: Redis at {storage.url} denies this user a command: " in ended.stderr
 
 
 def test_a_redis_whose_scripts_were_renamed_away_is_refused(folder: Path) -> None:

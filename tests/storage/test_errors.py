@@ -16,16 +16,20 @@ from headrace.storage.redis.clients import PrimaryUnavailable
         (
             RedisTimeoutError("Timeout connecting to server"),
             "rediss://h",
-            "if it has no TLS, its URL begins with redis",
+            "if it has no TLS, begin its URL with redis",
         ),
-        (RedisConnectionError("(104, 'Connection reset by peer')"), "redis://h", "its URL begins with rediss instead"),
+        (RedisConnectionError("(104, 'Connection reset by peer')"), "redis://h", "begin its URL with rediss instead"),
         (RedisConnectionError("[SSL: CERTIFICATE_VERIFY_FAILED] ..."), "rediss://h", "with --redis-ca FILE"),
         (
             InvalidResponse('Protocol error, got "H" as reply type byte'),
             "redis://h",
-            "Redis at redis://h is no Redis: what listens there speaks another protocol; name the port",
+            "Redis at redis://h is not a Redis: the server at this address uses another protocol; name the port",
         ),
-        (InvalidResponse('Protocol error, got "\\x15" as reply type byte'), "redis://h", "begins with rediss instead"),
+        (
+            InvalidResponse('Protocol error, got "\\x15" as reply type byte'),
+            "redis://h",
+            "begin its URL with rediss instead",
+        ),
         (
             PrimaryUnavailable("h:1", [range(5), range(7, 8), range(9, 11), range(20, 30)], "refused."),
             "redis+cluster://h",

@@ -40,31 +40,31 @@ class Evicting(StoreError):
 
 _BY_TEXT = {
     "without any password configured": (
-        "has no password, and its URL has one",
-        "take it out of the URL, or set one there (requirepass)",
+        "has no password, but its URL has one",
+        "remove it from the URL, or set one in Redis (requirepass)",
     ),
     "NOREPLICAS": (
-        "takes no writes: NOREPLICAS",
-        "see that its replicas are connected, or lower its min-replicas-to-write",
+        "accepts no writes: NOREPLICAS",
+        "connect its replicas, or lower its min-replicas-to-write",
     ),
     "MISCONF": (
-        "takes no writes: it cannot write its own files (MISCONF)",
-        "make room on its disk; its log says what went wrong",
+        "accepts no writes: it cannot write its own files (MISCONF)",
+        "free space on its disk, and see its log",
     ),
     "DB index is out of range": (
         "has no database of that number",
-        "end the URL with one that it has, such as /0",
+        "end the URL with an existing one, such as /0",
     ),
-    r'got "\x15" as reply': ("wants TLS", "its URL begins with rediss instead of redis"),
+    r'got "\x15" as reply': ("requires TLS", "begin its URL with rediss instead of redis"),
     "as reply type byte": (
-        "is no Redis: what listens there speaks another protocol",
-        "name the port of a Redis with --redis URL",
+        "is not a Redis: the server at this address uses another protocol",
+        "set the address of a Redis with --redis URL",
     ),
     "WRONGTYPE": (
-        "has what no Headrace wrote under one of its keys (WRONGTYPE)",
-        "name a database or a Redis that has none of them with --redis URL, or see what wrote to headrace:*",
+        "has foreign data under a key of Headrace (WRONGTYPE)",
+        "use another database or another Redis with --redis URL, or find the program that wrote to headrace:*",
     ),
-    "Cluster mode is not enabled": ("is no cluster", "name a single server with redis://HOST:PORT"),
+    "Cluster mode is not enabled": ("is not a cluster", "use redis://HOST:PORT for a single server"),
 }
 """Text in Redis's or redis-py's error -> problem and remedy. The first match counts."""
 
@@ -93,16 +93,16 @@ def in_the_way(error: Exception, url: str) -> tuple[str, str]:
     text = without_script_line(str(error)).rstrip(".")
     if isinstance(error, AuthenticationError) and "without any" not in text:
         if "invalid" in text:
-            advice = "look at its URL: what is special in one, such as @ and :, is written %40 and %3A there"
+            advice = "check its URL: write special characters such as @ and : as %40 and %3A"
             return "refuses the user name or the password", advice
-        advice = "put it into the URL, redis://:PASSWORD@HOST:PORT, and that into HEADRACE_REDIS, or into a file for"
-        return "wants a password", f"{advice} --redis-password-file"
+        advice = "set HEADRACE_REDIS=redis://:PASSWORD@HOST:PORT, or write it to a file for"
+        return "requires a password", f"{advice} --redis-password-file"
     if isinstance(error, NoPermissionError):
         return _too_little(text)
     if isinstance(error, ReadOnlyError):
-        return "is a replica, which takes no records", "name its primary with --redis URL"
+        return "is a replica, which accepts no records", "use its primary with --redis URL"
     if isinstance(error, BusyLoadingError):
-        return "is still loading its data", "start again when it has"
+        return "is still loading its data", "start again when it has finished"
     return refused(text) or _otherwise(error, url)
 
 
@@ -114,36 +114,36 @@ def refused(text: str) -> tuple[str, str] | None:
 
 
 def _too_little(text: str) -> tuple[str, str]:
-    return f"lets this user do too little: {text}", "a server needs all commands on its keys (ACL SETUSER)"
+    return f"denies this user a command: {text}", "Headrace needs all commands on its keys (ACL SETUSER)"
 
 
 def _otherwise(error: Exception, url: str) -> tuple[str, str]:
     """redis-py distinguishes these errors by their text or cause only."""
     text = str(error).rstrip(".")
     if "unknown command" in text:
-        return f"lacks a command: {text}", "a server needs all commands on its keys, scripts too: rename none"
+        return f"lacks a command: {text}", "Headrace needs all commands on its keys, also in scripts: do not rename any"
     if isinstance(error, PrimaryUnavailable):
-        return f"has a primary that does not answer: {text}", "start it, or have a replica take its place"
+        return f"has a primary that does not respond: {text}", "start it, or promote a replica"
     uncovered = re.search(r"(\d+) of (\d+) covered", text)
     if uncovered is not None:
         slots = int(uncovered[2]) - int(uncovered[1])
         return (
-            f"has {slots} slots that no primary serves: what lies there could be neither read nor written",
-            "see `redis-cli --cluster check`, and give each slot a primary",
+            f"has {slots} slots without a primary: their data can be neither read nor written",
+            "see `redis-cli --cluster check`, and assign each slot to a primary",
         )
     if isinstance(error, RedisClusterException) and isinstance(error.__cause__, Exception):
         return in_the_way(error.__cause__, url)
     return f"does not answer: {text}", _about_tls(text, url) or (
-        "start it, or name another with --redis URL or HEADRACE_REDIS (without either, the server starts its own)"
+        "start it, or set another with --redis URL or HEADRACE_REDIS (without either, the server starts its own)"
     )
 
 
 def _about_tls(text: str, url: str) -> str:
     """If only one side uses TLS, neither reports it."""
     if "CERTIFICATE_VERIFY_FAILED" in text:
-        return "name the authority of its certificate with --redis-ca FILE, and the host that the certificate is for"
+        return "set the authority of its certificate with --redis-ca FILE, and use the host name in the certificate"
     if any(told in text.lower() for told in ("reset by peer", "closed by", "timeout connecting")):
         if url.startswith("rediss"):
-            return "if it has no TLS, its URL begins with redis instead of rediss; else start it"
-        return "if it wants TLS, its URL begins with rediss instead of redis; else start it, or name another"
+            return "if it has no TLS, begin its URL with redis instead of rediss; otherwise start it"
+        return "if it requires TLS, begin its URL with rediss instead of redis; otherwise start it, or set another"
     return ""

@@ -171,7 +171,7 @@ class DataDirectory:
         # A first start that was killed leaves empty files without a manifest.
         if found > _NOTHING_BYTES:
             raise StoreError(
-                f"{folder} has records, but {MANIFEST} is missing, which says what they are: put it back, as from the "
+                f"{folder} has records, but {MANIFEST} is missing. Restore it, for example from the "
                 f"copy that {folder} came from, or move {folder} away to start without its records"
             )
 
