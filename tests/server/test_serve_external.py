@@ -144,13 +144,13 @@ def test_redis_is_configured_only_if_the_server_may(folder: Path, managed: bool)
 def test_a_redis_that_cannot_be_used_is_refused_with_what_to_try(folder: Path) -> None:
     with external(folder) as storage, redis.Redis.from_url(storage.url) as link:
         link.replicaof("127.0.0.1", 1)
-        assert "is a replica, which takes no records; name its primary" in serve(storage.url).stderr
+        assert "is a replica, which accepts no records; use its primary" in serve(storage.url).stderr
         link.replicaof("no", "one")
         link.config_set("min-replicas-to-write", 1)
         assert "accepts no writes: NOREPLICAS; connect its replicas" in serve(storage.url).stderr
         link.config_set("min-replicas-to-write", 0)
         with_login = serve(storage.url.replace("//", "//:secret@"))
-        assert f"headrace: Redis at {storage.url} has no password, but its URL has one; take" in with_login.stderr
+        assert f"headrace: Redis at {storage.url} has no password, but its URL has one; remove" in with_login.stderr
         sentinel = f"redis+sentinel://127.0.0.1:{storage.port}/main"
         answers = (serve(sentinel).stderr for _ in range(10))
         told = next(answer for answer in answers if "Timeout" not in answer)  # a busy machine's

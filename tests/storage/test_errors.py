@@ -23,7 +23,7 @@ from headrace.storage.redis.clients import PrimaryUnavailable
         (
             InvalidResponse('Protocol error, got "H" as reply type byte'),
             "redis://h",
-            "Redis at redis://h is not a Redis: the server at this address uses another protocol; name the port",
+            "Redis at redis://h is not a Redis: the server at this address uses another protocol; set the address",
         ),
         (
             InvalidResponse('Protocol error, got "\\x15" as reply type byte'),
@@ -33,17 +33,17 @@ from headrace.storage.redis.clients import PrimaryUnavailable
         (
             PrimaryUnavailable("h:1", [range(5), range(7, 8), range(9, 11), range(20, 30)], "refused."),
             "redis+cluster://h",
-            "h has a primary that does not answer: h:1, which has 18 slots (0-4, 7, 9-10, more): refused; start it",
+            "h has a primary that does not respond: h:1, which has 18 slots (0-4, 7, 9-10, more): refused; start it",
         ),
         (
             ResponseError("ACL failure in script: User u has no permissions to run 'hset' command script: on @a:9."),
             "redis://h",
-            "to run 'hset' command; a server needs all commands on its keys",
+            "to run 'hset' command; Headrace needs all commands on its keys",
         ),
         (
             ResponseError("The user executing the script can't run this command or subcommand script: 5f1, on @a:9."),
             "redis://h",
-            "can't run this command or subcommand; a server needs all commands on its keys",
+            "can't run this command or subcommand; Headrace needs all commands on its keys",
         ),
         (RedisConnectionError("Connection refused."), "redis://u:p@h", "Redis at redis://u@h does not answer: Conn"),
     ],
