@@ -80,8 +80,8 @@ def test_two_queries_with_one_group_are_reported(broker: Server) -> None:
     other.commit(offsets("shared", {0: 5}))
     assert (one.intruder, other.intruder) == (None, None)
     for committer, offset, told in (
-        (one, 2, "shared-0: we said 1, now it is 5"),
-        (other, 6, "shared-0: we said 5, now it is 2"),
+        (one, 2, "shared-0: committed 1, found 5"),
+        (other, 6, "shared-0: committed 5, found 2"),
     ):
         committer.commit(offsets("shared", {0: offset}))
         assert committer.intruder is not None
