@@ -67,10 +67,10 @@ class Delivery:
         Args:
             group: group name.
             partition: the partition.
-            committed: returns the group's last committed offset.
+            committed: returns the last committed offset.
             told: returns once the last offset in an OffsetFetch response.
-            most_pending: number of pending entries from which reads are no longer recorded.
-            reads: read-ahead budget of the kept entries, which are dropped first if memory is short.
+            most_pending: pending entries from which reads are no longer recorded.
+            reads: budget of the kept entries, which are dropped first if memory is short.
         """
         self.group = group
         self.partition = partition
