@@ -134,9 +134,9 @@ class DelayedFetch:
         Args:
             asks: partitions in request order.
             min_bytes: bytes to wait for.
-            max_bytes: limit of the response. The first batch is returned even if larger (KIP-74).
+            max_bytes: limit of the response, except for the first batch (KIP-74).
             deadline_ms: when (ticks) to respond with what was found.
-            first: index of the partition to serve first, so that a byte limit does not starve the last ones.
+            first: index to serve first, so that a byte limit does not starve the last partitions.
             clock: for the deadline.
             wakeups: continues the fetch after appends.
             budget: limits the bytes of all responses, and may lower `max_bytes`.
