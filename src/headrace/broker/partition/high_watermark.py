@@ -75,6 +75,8 @@ class ReplicationEvents(NamedTuple):
 
 
 class _Held:
+    """An unreadable batch, or everything that the log held when it was opened."""
+
     __slots__ = ("append", "done", "end", "overdue", "placed", "result")
 
     def __init__(self, append: Append | None, placed: Appended, end: int, done: AppendDone | None) -> None:

@@ -192,7 +192,7 @@ class LogIndex:
     def end_of(self, offset: int, limit: int) -> int | None:
         """Return the offset about `limit` bytes after a covered offset; None if the log is shorter.
 
-        At most one index entry or batch exceeds the limit.
+        The result exceeds the limit by at most one index entry or batch.
         """
         place = bisect_right(self._offsets, offset) - 1
         behind = bisect_right(self._positions, self._positions[place] + limit)
