@@ -83,17 +83,9 @@ class Broker:
     ) -> None:
         """Assemble the broker; `start` loads stored data.
 
-        Args:
-            storage: the storage.
-            settings: the broker's settings.
-            clock: the time.
-            cluster_id: id in Metadata responses; stable over restarts.
-            stream_of: returns the Redis key of a new partition's stream.
-            native_stream_of: the same for native topics. None: `stream_of`.
-            cluster: name of its virtual cluster.
-            parts: services shared with other virtual clusters. None: it is the only one.
-            listen: returns a listener of topics that is called after the broker's own.
-            others: the server's other virtual clusters.
+        `cluster_id` must be stable over restarts. `stream_of` and `native_stream_of` return the Redis key of a new
+        partition's stream. `parts` are services shared with other virtual clusters (None: it is the only one). The
+        listener of topics from `listen` is called after the broker's own.
         """
         others = others or OtherClusters()
         parts = parts or Services(storage.documents, settings, clock)
@@ -178,7 +170,6 @@ class Broker:
         self._tasks.append(loop.create_task(self.unopened.keep_looking()))
 
     async def _attach(self, logs: Mapping[LeaderPartition, Topic]) -> None:
-        """Attach archives to logs of archived topics. Raises StorageUnavailable."""
         assert self.archives is not None
         topics = {topic.id: topic for topic in logs.values()}
         archived = {each for each, topic in topics.items() if resolve(topic.config, self.topics.defaults).remote}

@@ -58,13 +58,9 @@ class Changing:
         kinds: frozenset[str],
         refresh: Callable[[frozenset[str]], Awaitable[None]],
     ) -> None:
-        """Prepare.
+        """Prepare. The lock's `name` is a word like a kind.
 
-        Args:
-            documents: the storage.
-            name: the lock's name, a word like a kind.
-            kinds: kinds of the documents that changes depend on.
-            refresh: reads kinds again. Raises StorageUnavailable.
+        Changes depend on documents of `kinds`, which `refresh` reads again.
         """
         self._documents = documents
         self._name = name

@@ -131,16 +131,9 @@ class DelayedFetch:
     ) -> None:
         """Prepare a fetch; `start` begins it.
 
-        Args:
-            asks: partitions in request order.
-            min_bytes: bytes to wait for.
-            max_bytes: limit of the response. The first batch is returned even if larger (KIP-74).
-            deadline_ms: when (ticks) to respond with what was found.
-            first: index of the partition to serve first, so that a byte limit does not starve the last ones.
-            clock: for the deadline.
-            wakeups: continues the fetch after appends.
-            budget: limits the bytes of all responses, and may lower `max_bytes`.
-            done: gets the results in the order of `asks`.
+        The first batch is returned even if it exceeds `max_bytes` (KIP-74), which `budget` may lower. At `deadline_ms`
+        (ticks), the fetch responds with what it found. `first` is the index to serve first, so that a byte limit does
+        not starve the last partitions. `done` gets the results in the order of `asks`.
         """
         self._asks = asks
         self._min_bytes = min_bytes

@@ -60,12 +60,8 @@ class MetadataListener:
     ) -> None:
         """Prepare.
 
-        Args:
-            storage: source of changes.
-            clusters: virtual clusters with topics.
-            documents: loads listeners' documents of some kinds.
-            view: called when the cluster membership has changed.
-            settled: returns once a broker that is ending has been removed, if that can be known.
+        `view` is called when the cluster membership has changed. `settled` returns once a broker that is ending has
+        been removed, if that can be known.
         """
         self._storage = storage
         self._clusters = clusters

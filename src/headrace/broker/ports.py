@@ -40,13 +40,8 @@ class TopicStorage(Protocol):
     async def replace(self, topic: Topic, before: Topic, view: int | None = None) -> None:
         """Replace a stored topic. Old streams of a converted one are left to `finish_deletions`.
 
-        Args:
-            topic: the new topic.
-            before: the expected stored topic.
-            view: number of the view that must be current. None: any.
-
         Raises:
-            TopicChanged: it is not `before`; Fenced: a later view exists. Nothing was stored.
+            TopicChanged: it is not `before`; Fenced: a view later than `view` exists. Nothing was stored.
         """
 
     async def delete(self, topic: Topic) -> Topic:
@@ -151,11 +146,8 @@ class LogStorage(LogLookup, Protocol):
     async def open(self, stream: str, lost: Lost, *, create: bool = False, view: int | None = None) -> OpenedLog:
         """Recover a log: fence earlier leaders, and return its bounds.
 
-        Args:
-            stream: the log's key.
-            lost: called once when ownership is in doubt. The log must then be recovered before any write.
-            create: create a missing log, else raise UnknownTopic.
-            view: number of the view of this ownership. Fenced is raised if a later one exists.
+        `lost` is called once when ownership is in doubt. The log must then be recovered before any write. Without
+        `create`, a missing log raises UnknownTopic. Fenced is raised if a view later than `view` exists.
         """
 
     def forget(self, stream: str, lost: Lost) -> None:
@@ -378,14 +370,10 @@ class DocumentStorage(Protocol):
     async def save(
         self, changes: Mapping[tuple[str, str], bytes | None], lock: Lock | None = None
     ) -> Mapping[str, int]:
-        """Store all changes atomically and durably.
+        """Store all changes atomically and durably, and return new revisions of their kinds; none for a single broker.
 
-        Args:
-            changes: (kind, id) -> the new document. None removes it.
-            lock: lock from `locked` under which they were decided, if any.
-
-        Returns:
-            New revisions of these kinds. Empty for a single broker.
+        Maps (kind, id) to the new document; None removes it. `lock` is the one from `locked`, if any, under which the
+        changes were decided.
 
         Raises:
             LockLost: the lock was lost, nothing was written; StorageUnavailable, StorageFull, Fenced.

@@ -33,15 +33,8 @@ class Services:
     ) -> None:
         """Create missing services; nothing is loaded.
 
-        Args:
-            documents: storage of ACLs, quotas and archives.
-            settings: the server's settings.
-            clock: the time.
-            cache: budget of all cached tails. None: from the settings.
-            lake: opens archives. None: no archives.
-            ownership: None: this server owns everything.
-            leaders: leader epochs of all logs. None: a single broker.
-            running: clock for members' timeouts. None: `clock`.
+        Without `lake`, archives do not work. Without `ownership`, this server owns everything. `running` is the clock
+        for members' timeouts.
         """
         self.cache = cache or CacheBudget(settings.headrace_cache_bytes)
         self.reads = ReadBudget(settings.headrace_reads_bytes)

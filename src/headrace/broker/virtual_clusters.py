@@ -87,14 +87,9 @@ class VirtualClusters:
     ) -> None:
         """Create the default cluster; `start` loads stored data.
 
-        Args:
-            storage: the storage.
-            settings: the server's settings. Clusters may override some.
-            clock: the time.
-            cluster_id: id of the default cluster.
-            stream_of: returns the Redis key of a new partition's stream.
-            parts: shared services. None: those of a single server without archives.
-            listeners: notified in this order. `subscribe` adds those that need the clusters first.
+        `stream_of` returns the Redis key of a new partition's stream. `parts` are shared services (None: those of a
+        single server without archives). Listeners are notified in order. `subscribe` adds those that need the clusters
+        first.
         """
         self.clock = clock
         self.settings = settings
@@ -320,10 +315,7 @@ class VirtualClusters:
     async def create(self, name: str, own: Mapping[str, str], save: Save | None = None) -> Broker:
         """Create and store a cluster, or change the settings of an existing one.
 
-        Args:
-            name: letters, digits, `.`, `_` and `-`.
-            own: settings that override the server's, such as `num.partitions`.
-            save: stores documents. None: without a lock.
+        `own` overrides the server's settings. `save` stores documents; None: without a lock.
 
         Raises:
             InvalidSetting, ValueError: invalid name; StorageUnavailable, StorageFull, Fenced; errors of `save`.
@@ -466,8 +458,6 @@ class ClusterTopics(TopicListener):
 
 
 class _Others(OtherClusters):
-    """Other virtual clusters, as seen by one."""
-
     def __init__(self, clusters: VirtualClusters, own: str) -> None:
         self._clusters = clusters
         self._own = own

@@ -157,8 +157,6 @@ _DIFFERS_ANYWAY: Final = frozenset({"request", "exc_info", "stack_info"})
 
 
 class _Window:
-    """Counts of one line or event since its first occurrence."""
-
     __slots__ = ("held_back", "last", "line", "method", "passed", "since")
 
     def __init__(self, method: str, line: Line, since: float) -> None:

@@ -92,11 +92,8 @@ class Group:
     def handle(self, event: Event, now: Now, arrived_ms: int | None = None, room: Room = UNBOUNDED) -> list[Effect]:
         """Handle one event and return ordered effects.
 
-        Args:
-            event: the event.
-            now: the time.
-            arrived_ms: its arrival (ticks) if it waited, so that slow storage does not expire an instance. None: now.
-            room: the server's free memory.
+        `arrived_ms` is its arrival (ticks) if it waited, so that slow storage does not expire an instance. `room` is
+        the server's free memory.
         """
         turn = Turn(now, self._deadlines, room)
         for section in self.balanced.values():

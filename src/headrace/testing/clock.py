@@ -38,8 +38,6 @@ class ManualTimer(msgspec.Struct):
 
 
 class _Timers:
-    """Calls by deadline, then in the order of scheduling."""
-
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, ManualTimer]] = []
         self._numbers = count()
@@ -55,7 +53,6 @@ class _Timers:
         return self._heap[0][0] if self._heap else None
 
     def run_first(self) -> None:
-        """Run the earliest call, which must exist."""
         _, _, timer = heapq.heappop(self._heap)
         callback, timer.callback = timer.callback, None
         assert callback is not None

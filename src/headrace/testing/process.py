@@ -339,11 +339,11 @@ def server(
     """Run a server on free ports; it must stop with status 0 at the end.
 
     Args:
-        data: data directory, kept afterwards; None: a temporary directory, removed afterwards.
+        data: data directory, kept afterwards; None: a temporary one.
         redis: URL of an external Redis; None: the embedded Valkey.
         arguments: further arguments of `serve`.
         environment: additional variables.
-        settings: broker settings (Kafka's names) or OCI settings, with underscores for dots: `num_partitions=3`.
+        settings: broker or OCI settings, with underscores for dots: `num_partitions=3`.
 
     Raises:
         ServerFailed: it did not start, or did not stop cleanly.

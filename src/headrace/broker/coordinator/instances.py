@@ -86,16 +86,11 @@ class Instances:
         timeout_ms: int,
         commit_on_get: bool,
     ) -> GroupCursor:
-        """Return a cursor for an instance, and create the group if it is missing.
+        """Return a cursor for an instance, and create the group at `start` if it is missing.
 
-        Args:
-            topic: the topic. Each topic has separate group names.
-            group: group name, 1 to 255 bytes.
-            instance: instance name, 1 to 255 bytes. An existing instance restarts: it keeps its partitions, resumes at
-                the committed offsets, and older cursors can no longer commit.
-            start: start of a new group.
-            timeout_ms: inactivity after which the instance is removed.
-            commit_on_get: whether each get commits the previous delivery.
+        Each topic has separate group names. Group and instance names have 1 to 255 bytes. An existing instance
+        restarts: it keeps its partitions, resumes at the committed offsets, and older cursors can no longer commit. It
+        is removed after `timeout_ms` of inactivity. With `commit_on_get`, each get commits the previous delivery.
 
         Raises:
             InstanceError: TOO_MANY_GROUPS, UNAVAILABLE, or GROUP_IN_USE if a classic group with members has this name.
@@ -117,11 +112,7 @@ class Instances:
     async def get(self, topic: LiveTopic, cursor: GroupCursor, sink: Sink, max_offsets: int) -> GroupCursor:
         """Rebalance if needed, commit if the cursor requests it, then read into `sink`.
 
-        Args:
-            topic: topic of the group.
-            cursor: from any earlier response to this instance.
-            sink: takes the records, if held partitions have unread ones.
-            max_offsets: maximum (partition, offset) pairs of the next cursor.
+        The cursor is from any earlier response to this instance. The next one holds at most `max_offsets` partitions.
 
         Returns:
             The next cursor. Repeating the request returns the same records.
@@ -243,7 +234,6 @@ class Instances:
 
     @contextmanager
     def _place_for(self, topic: LiveTopic, group: str) -> Iterator[None]:
-        """Reserve a place for a new group. Raises InstanceError TOO_MANY_GROUPS."""
         name = topic.topic.name
         wanted = (name, group)
         others = {each for made_on, each in self._being_made if made_on == name}
@@ -424,7 +414,6 @@ def _unknown(topic: LiveTopic, group: str) -> InstanceError:
 
 @contextmanager
 def _storage_errors() -> Iterator[None]:
-    """Translate log errors into InstanceError."""
     try:
         yield
     except UnknownTopic:

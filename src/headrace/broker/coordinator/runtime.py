@@ -128,7 +128,6 @@ class Timers(Generic[K]):
         self._set[key] = clock.call_at(deadline_ms, lambda: self._fired(key, grace_ms))
 
     def _due(self, key: K, timer: Timer) -> None:
-        """Fire a timer unless it was canceled or moved."""
         if self._set.get(key) is timer:
             del self._set[key]
             self._tell(key)
@@ -163,8 +162,6 @@ _AGAIN_MS = 1_000
 
 
 class _LateReplies(Generic[T]):
-    """Replies after the first ones of a turn, in order."""
-
     def __init__(self) -> None:
         self._replies: deque[tuple[asyncio.Future[T], T]] = deque()
 

@@ -50,14 +50,9 @@ _log = structlog.get_logger("headrace.broker.native")
 
 
 async def adopt(table: TopicTable, name: str, stream: str, partition: int, config: dict[str, str]) -> LiveTopic:
-    """Adopt an existing Redis Stream, unchanged, as a partition of a native topic.
+    """Adopt an existing Redis Stream, unchanged, as a topic's next partition or in place of an empty one.
 
-    Args:
-        table: the topics.
-        name: topic name. A missing topic is created with partition 0.
-        stream: key of the stream.
-        partition: the topic's next partition, or an empty one.
-        config: configuration of a new topic. By default, retention is off.
+    A missing topic is created with partition 0 and `config`. By default, retention is off.
 
     Raises:
         InvalidTopicName, InvalidConfig: the key is not a stream or belongs to a topic.

@@ -30,14 +30,10 @@ class Piece(NamedTuple):
 
 
 def pieces(batch: Buffer, base_offset: int, first_offset: int) -> Iterator[Piece]:
-    """Yield the records of a batch from an offset in pieces. Other threads can run in between.
+    """Yield the records of a batch from `first_offset` in pieces. Other threads can run in between.
 
-    Memory holds the decompressed batch and one piece at a time.
-
-    Args:
-        batch: the batch, with any stamp. A control batch yields nothing.
-        base_offset: offset of the batch.
-        first_offset: skip earlier records.
+    Memory holds the decompressed batch and one piece at a time. The batch may have any stamp. A control batch yields
+    nothing.
 
     Raises:
         BatchError: the batch cannot be read. Earlier pieces were yielded.

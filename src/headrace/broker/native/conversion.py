@@ -218,13 +218,7 @@ def target_of(topic: Topic, storage: str) -> Topic:
 
 
 async def convert(table: TopicTable, name: str, storage: str, move: CarryOffsets) -> int:
-    """Convert a topic to the other storage and return its number of records there.
-
-    Args:
-        table: the topics.
-        name: topic name.
-        storage: `log` or `native`.
-        move: converts committed offsets.
+    """Convert a topic to `log` or `native` storage and return its number of records there.
 
     Raises:
         UnknownTopic, InvalidConfig, StorageUnavailable, StorageFull: the topic is unchanged.

@@ -64,13 +64,8 @@ class Delivery:
     ) -> None:
         """Start before the first read.
 
-        Args:
-            group: group name.
-            partition: the partition.
-            committed: returns the group's last committed offset.
-            told: returns once the last offset in an OffsetFetch response.
-            most_pending: number of pending entries from which reads are no longer recorded.
-            reads: read-ahead budget of the kept entries, which are dropped first if memory is short.
+        `told` returns once the last offset in an OffsetFetch response. From `most_pending` pending entries, reads are
+        no longer recorded. `reads` is the budget of the kept entries, which are dropped first if memory is short.
         """
         self.group = group
         self.partition = partition

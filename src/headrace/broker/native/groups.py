@@ -180,15 +180,7 @@ class NativeGroups:
         reads: ReadBudget,
         lane: CooperativeScheduler,
     ) -> None:
-        """Start empty; `topic_added` and `load` fill it.
-
-        Args:
-            storage: stores the groups.
-            most_pending: see `Delivery`.
-            committed: returns a group's durable committed offsets.
-            reads: see `Delivery`.
-            lane: scheduler for requests about many partitions.
-        """
+        """Start empty; `topic_added` and `load` fill it. For `most_pending` and `reads`, see `Delivery`."""
         self._storage = storage
         self._lane = lane
         self._lives: dict[str, LiveTopic] = {}
@@ -302,15 +294,9 @@ class NativeGroups:
     async def positions(
         self, group: str, committed: Mapping[TopicPartition, OffsetAndMetadata], asked: Iterable[TopicPartition] | None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return committed offsets: from Redis for native topics, otherwise as stored.
+        """Return committed offsets: from Redis for native topics, otherwise as stored in `committed`.
 
-        Args:
-            group: group name.
-            committed: its stored committed offsets.
-            asked: partitions to return; None for all.
-
-        Returns:
-            Offsets of the partitions that have one.
+        `asked` are the partitions to return; None for all. Those without an offset are missing.
 
         Raises:
             StorageUnavailable: Redis does not respond.

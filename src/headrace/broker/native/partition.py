@@ -354,11 +354,8 @@ class NativePartition:
     async def empty_to_end(self, offset: int, following: int) -> list[StoredBatch]:
         """Return an empty batch from `offset` to the log end; nothing if records may be between.
 
-        Without it, clients would wait forever before deleted or unserved entries.
-
-        Args:
-            offset: start of the batch.
-            following: end of the range that was read without records. Entries may have been added since.
+        Without it, clients would wait forever before deleted or unserved entries. `following` ends the range read
+        without records; entries may have been added since.
         """
         end = self.log_end
         if not await self.storage.is_gap(self.place, following, end):

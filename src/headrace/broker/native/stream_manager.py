@@ -23,14 +23,7 @@ class StreamManager:
     """Partitions of one virtual cluster's native topics; implements `broker.topics.live.PartitionManager`."""
 
     def __init__(self, storage: Storage, leading: Leadership, clock: Clock, stream_of: StreamName) -> None:
-        """Start without partitions.
-
-        Args:
-            storage: the streams and their registry.
-            leading: decides which broker clients connect to.
-            clock: the time for retries of refused batches.
-            stream_of: returns the name of a new partition's stream.
-        """
+        """Start without partitions. The clock serves retries of refused batches."""
         self.stream_of = stream_of
         self._storage = storage
         self._leading = leading

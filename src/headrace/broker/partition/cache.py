@@ -42,9 +42,8 @@ class CacheBudget:
     def __init__(self, limit: int, most_held: int = MOST_HELD) -> None:
         """Start empty.
 
-        Args:
-            limit: bytes; negative if the machine's memory is unknown, for the smallest default.
-            most_held: additional bytes for batches that wait for replicas. Unreadable batches cannot be dropped.
+        A negative `limit`, for unknown memory, means the smallest default. `most_held` are additional bytes for batches
+        that wait for replicas, because unreadable batches cannot be dropped.
         """
         self.most_held = most_held
         self.held = 0
@@ -139,13 +138,10 @@ class Tail:
         self.start = log_end
 
     def read(self, offset: int, limit: int, end: int | None = None, *, whole_first: bool) -> tuple[list[Buffer], int]:
-        """Return whole batches from the one that holds `offset`, and their total size.
+        """Return whole batches of up to `limit` bytes from the one that holds `offset`, and their total size.
 
-        Args:
-            offset: at least `start`.
-            limit: maximum bytes.
-            end: only batches that end at or before this offset; None for no bound.
-            whole_first: return the first batch even if it exceeds `limit` (KIP-74).
+        Only batches that end at or before `end` count. `whole_first` returns the first even if it exceeds `limit`
+        (KIP-74).
         """
         ends = self._ends
         first = bisect_right(ends, offset, self._head)
@@ -164,12 +160,7 @@ class Tail:
 
 
 def first_readable(cold_start: int | None, local_start: int) -> int:
-    """Return the log start offset for readers.
-
-    Args:
-        cold_start: start of the archive; None without one.
-        local_start: start of the log in Redis.
-    """
+    """Return the log start offset for readers. `cold_start` is that of the archive, `local_start` that in Redis."""
     return local_start if cold_start is None else min(cold_start, local_start)
 
 

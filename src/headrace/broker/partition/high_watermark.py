@@ -99,14 +99,7 @@ class ReplicationQueue:
     __slots__ = ("_asked", "_budget", "_copies", "_held", "_stream", "_wanted")
 
     def __init__(self, copies: InSyncReplicas, stream: str, budget: CacheBudget, wanted: int) -> None:
-        """Start empty.
-
-        Args:
-            copies: waits for replicas.
-            stream: Redis key of the partition's stream.
-            budget: memory for the held batches of all partitions.
-            wanted: number of servers that must have a batch before it is readable.
-        """
+        """Start empty. `wanted` servers must have a batch before it is readable."""
         self._held: deque[_Held] = deque()
         self._copies = copies
         self._stream = stream
@@ -150,16 +143,9 @@ class ReplicationQueue:
         error: Exception | None,
         events: ReplicationEvents,
     ) -> None:
-        """Hold a batch that Redis stored or refused until enough servers have it.
+        """Hold a batch that Redis stored, or refused with `error`, until `wanted` servers have it.
 
-        Args:
-            append: the batch.
-            placed: its place in the log.
-            done: called when enough servers have the batch or the wait ends; immediately if `wait_ms` is 0.
-            wanted: number of servers.
-            wait_ms: maximum wait of `done`.
-            error: why Redis did not store the batch.
-            events: callbacks for the outcome.
+        `done` is called then or after `wait_ms`; immediately if that is 0.
         """
         if error is not None:
             events.placed(append, placed, done, error)
@@ -271,14 +257,7 @@ class Replication:
     )  # fmt: skip
 
     def __init__(self, name: str, stream: str, copies: InSyncReplicas, budget: CacheBudget) -> None:
-        """Require one server.
-
-        Args:
-            name: the partition, for errors.
-            stream: Redis key of the stream.
-            copies: waits for replicas.
-            budget: memory for the held batches of all partitions.
-        """
+        """Require one server."""
         self._name = name
         self._stream = stream
         self._copies = copies
@@ -365,11 +344,7 @@ class Replication:
 def least_high_watermark(end: int, epoch: int, log: LogLook | OpenedLog, epochs: LeaderEpochs) -> int:
     """Return the lowest possible high watermark of a log, given what readers may have seen.
 
-    Args:
-        end: the high watermark that this server knew.
-        epoch: the leader epoch of that high watermark.
-        log: the log in Redis.
-        epochs: its leader epochs.
+    `end` is the high watermark that this server knew, with leader epoch `epoch`.
     """
     # Trimmed records were readable, too.
     return min(max(epochs.kept(end, epoch), log.log_start, log.high_watermark), log.next_offset)

@@ -57,16 +57,8 @@ class LeaderPartition(ReadableLog):
     ) -> None:
         """Prepare the partition; call `open` before any other method.
 
-        Args:
-            topic: topic name.
-            index: partition number.
-            stream: Redis key of the stream.
-            storage: the log's storage.
-            budget: memory of all cached tails.
-            clock: the time for producer expiry and for retries of refused batches.
-            snapshots: schedules the producer snapshots.
-            reads: budget for read-ahead; None for a separate one.
-            total: counts the producers of all logs; None for no count.
+        The clock serves producer expiry and retries of refused batches. `reads` is the budget for read-ahead (None: a
+        separate one), `total` counts the producers of all logs.
         """
         super().__init__(stream, storage, budget, reads)
         self.topic = topic

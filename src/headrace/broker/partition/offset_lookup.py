@@ -15,18 +15,9 @@ async def find(
     cold: RemotePartition | None = None,
     isolation: Isolation = UNCOMMITTED,
 ) -> FoundOffset:
-    """Return the first record at or after a timestamp, or a special offset.
+    """Return the first record at or after a timestamp (ms), or a `Special` offset without a timestamp.
 
-    Args:
-        storage: the log's storage.
-        partition: the partition.
-        timestamp: milliseconds since the epoch, or a `Special`.
-        searcher: searches batches.
-        cold: the archived part of the log, if readable.
-        isolation: isolation level. `LATEST` is its visible end. As in Kafka, records from there on are not found.
-
-    Returns:
-        The offset, without a timestamp for `EARLIEST` and `LATEST`.
+    `LATEST` is the visible end. As in Kafka, records from there on are not found.
 
     Raises:
         NotLeader: the result may be past the known end of the log.

@@ -45,19 +45,13 @@ class Partition(Source, Protocol):
         """Raise NotLeader unless this server leads the open partition."""
 
     def append(self, append: Append, done: AppendDone, copies: int = 1, wait_ms: int = 0) -> None:
-        """Store a validated batch and call `done` with its place or an error.
+        """Store a validated batch and call `done` once with its place or an error.
 
-        The partition takes over the batch's buffer and stamps it in place.
-
-        Args:
-            append: the batch.
-            done: called once.
-            copies: servers that must have the batch (`min.insync.replicas`).
-            wait_ms: maximum wait for them; 0 to call `done` when the primary has the batch.
+        The partition takes over the batch's buffer and stamps it in place. `done` waits at most `wait_ms` until
+        `copies` servers have the batch (`min.insync.replicas`); with 0 only for the primary.
 
         Raises:
-            UnknownTopic, StorageUnavailable, CorruptBatch, NotEnoughReplicas: nothing was stored; `done` is not
-                called.
+            UnknownTopic, StorageUnavailable, CorruptBatch, NotEnoughReplicas: nothing was stored; `done` is not called.
         """
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:

@@ -86,14 +86,7 @@ class ProducerStateSnapshots:
     )  # fmt: skip
 
     def __init__(self, topic: str, index: int, stream: str, storage: LogStorage) -> None:
-        """Start without changes.
-
-        Args:
-            topic: topic name.
-            index: partition number.
-            stream: Redis key of the stream.
-            storage: stores the snapshots.
-        """
+        """Start without changes."""
         self._topic = topic
         self._index = index
         self._stream = stream
@@ -149,10 +142,8 @@ class ProducerStateSnapshots:
         """Save changed producers, so that the next recovery reads few batches.
 
         Changes during the save wait for the next one, because new producers may arrive faster than they are saved. The
-        state of an active producer may be newer than the snapshot's offset.
-
-        Args:
-            shown: the high watermark, if readers wait for replicas.
+        state of an active producer may be newer than the snapshot's offset. `shown` is the high watermark, if readers
+        wait for replicas.
 
         Raises:
             Fenced: another broker led the log.

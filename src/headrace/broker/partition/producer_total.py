@@ -43,11 +43,7 @@ class ProducerTotal:
     def __init__(self, most: int, expiry_ms: int, clock: Clock, lane: CooperativeScheduler | None = None) -> None:
         """Start without logs.
 
-        Args:
-            most: maximum producers, counted once per partition.
-            expiry_ms: regular expiry (`producer.id.expiration.ms`).
-            clock: the time.
-            lane: scheduler of the expiry work.
+        `most` limits the producers, counted once per partition. `expiry_ms` is `producer.id.expiration.ms`.
         """
         self.most = most
         self._expiry_ms = expiry_ms
@@ -102,7 +98,6 @@ class ProducerTotal:
         self._sweeping = None
 
     async def _sweep(self) -> None:
-        """Forget the longest inactive producers. Each pass halves the time until enough are gone."""
         silent_ms = max(self._expiry_ms, LEAST_SILENT_MS)
         count = await self._pass(silent_ms)
         while count >= self.most * _BEGIN and silent_ms > LEAST_SILENT_MS:

@@ -22,14 +22,9 @@ class Sink(Protocol):
         """Remaining bytes; 0 if full."""
 
     async def take(self, partition: Source, batches: list[Buffer], offset: int, not_before_ms: int | None) -> int:
-        """Take as many records as fit, from `offset` on.
+        """Take as many records as fit, from `offset` on, without those before `not_before_ms`.
 
-        Args:
-            partition: the source partition.
-            batches: whole stamped batches in offset order; the first holds `offset`. The log owns them: copy, never
-                modify.
-            offset: first offset to take; skip earlier records of the first batch.
-            not_before_ms: skip records with an earlier timestamp; None to skip none.
+        The log owns the batches: copy, never modify. They are stamped and in offset order; the first holds `offset`.
 
         Returns:
             The offset after the last record taken or skipped; `offset` if the sink was already full.

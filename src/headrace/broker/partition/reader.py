@@ -57,12 +57,7 @@ class ReadAhead:
     async def take(self, offset: int, limit: int, *, join: bool) -> list[StoredBatch] | None:
         """Return batches from `offset` that remained or followed the last read; None if it ended elsewhere.
 
-        The offset may be within the last batch, because some interfaces read single records.
-
-        Args:
-            offset: first offset.
-            limit: maximum bytes.
-            join: whether to join batches; see `fit_to`.
+        The offset may be within the last batch, because some interfaces read single records. For `join`, see `fit_to`.
         """
         ahead = self._ahead
         if ahead is None:
@@ -195,11 +190,9 @@ class LogIndex:
         return offset >= self._offsets[0]
 
     def end_of(self, offset: int, limit: int) -> int | None:
-        """Return the offset about `limit` bytes after `offset`; None if the log is shorter.
+        """Return the offset about `limit` bytes after a covered offset; None if the log is shorter.
 
-        Args:
-            offset: must be covered.
-            limit: bytes, exceeded by at most one index entry or batch.
+        The result exceeds the limit by at most one index entry or batch.
         """
         place = bisect_right(self._offsets, offset) - 1
         behind = bisect_right(self._positions, self._positions[place] + limit)
@@ -242,14 +235,7 @@ class ReadableLog:
     has_gaps = entry_per_record = False
 
     def __init__(self, stream: str, storage: LogStorage, budget: CacheBudget, reads: ReadBudget | None) -> None:
-        """Start without known contents.
-
-        Args:
-            stream: Redis key of the stream.
-            storage: the log's storage.
-            budget: memory of all cached tails.
-            reads: budget for read-ahead; None for a separate one.
-        """
+        """Start without known contents. `reads` is the budget for read-ahead; None: a separate one."""
         self.stream = stream
         self.local_start = 0
         """First offset in Redis."""

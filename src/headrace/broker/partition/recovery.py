@@ -31,14 +31,8 @@ async def reopened(
 ) -> OpenedLog:
     """Recover a log by the current broker epoch and return its state.
 
-    Args:
-        topic: topic name.
-        index: partition number.
-        open_by: attempts once by a broker epoch; None for a single server.
-        view: the current broker epoch.
-        reason: why the log needs recovery.
-        clock: the time for delays.
-        offline: called if storage holds foreign data.
+    `open_by` attempts once by a broker epoch (None for a single server). `offline` is called if storage holds foreign
+    data.
 
     Raises:
         Fenced, UnknownTopic: another server leads the log, or it was deleted.

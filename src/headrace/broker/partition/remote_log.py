@@ -176,13 +176,7 @@ class Archives:
     """All archives that this server reads, with their documents and threads."""
 
     def __init__(self, documents: DocumentStorage, lake: Lake, reads: ReadBudget) -> None:
-        """Start without open archives.
-
-        Args:
-            documents: storage of archive locations.
-            lake: opens archives.
-            reads: budget that also counts archive reads.
-        """
+        """Start without open archives."""
         self.lake = lake
         self._documents = documents
         self._reads = reads

@@ -19,12 +19,8 @@ from headrace.groups.turn import Turn
 def quotas(members: Sequence[str], holders: Sequence[str | None], intended: Mapping[int, str]) -> dict[str, int]:
     """Return the number of partitions for each member. They differ by at most one.
 
-    Larger quotas go to members with most partitions, then most intended ones, then to the oldest, to avoid moves.
-
-    Args:
-        members: at least one, in join order.
-        holders: owner by partition.
-        intended: partition -> next owner, from earlier decisions.
+    Larger quotas go to members with most partitions, then most intended ones, then to the oldest, to avoid moves. There
+    must be a member; they are in join order. `holders` are owners by partition, `intended` the next ones.
     """
     held = Counter(holders)
     coming = Counter(intended.values())
