@@ -151,8 +151,8 @@ def test_a_reset_is_shown_then_done(page: Page, running: Server) -> None:
     page.locator("select[name=to]").select_option("latest")
     page.get_by_role("button", name="Preview").click()
     expect(page.get_by_role("region", name="Preview of the reset")).to_be_visible()
-    page.get_by_role("button", name="Move").click()
-    expect(page.get_by_text("moved.")).to_be_visible()
+    page.get_by_role("button", name="Reset").click()
+    expect(page.get_by_text("reset.")).to_be_visible()
 
 
 @pytest.mark.parametrize("name", [".", "..", "~.", "a/..", "%2e"])
@@ -166,8 +166,8 @@ def test_a_group_whose_name_is_a_step_in_a_path_is_opened(page: Page, running: S
     live(page)
     page.locator("select[name=to]").select_option("latest")
     page.get_by_role("button", name="Preview").click()
-    page.get_by_role("button", name="Move").click()
-    expect(page.get_by_text("moved.")).to_be_visible()
+    page.get_by_role("button", name="Reset").click()
+    expect(page.get_by_text("reset.")).to_be_visible()
     expect(page.get_by_role("heading", level=1)).to_have_text(name)
 
 
