@@ -1,4 +1,4 @@
-"""The broker: topics, groups and their timers, for every API. It knows no protocol."""
+"""The broker: topics, groups and their timers, for every API."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
@@ -83,9 +83,8 @@ class Broker:
     ) -> None:
         """Assemble the broker; `start` loads stored data.
 
-        `cluster_id` must be stable over restarts. `stream_of` and `native_stream_of` return the Redis key of a new
-        partition's stream. `parts` are services shared with other virtual clusters (None: it is the only one). The
-        listener of topics from `listen` is called after the broker's own.
+        `cluster_id` must be stable over restarts. `parts` are shared with other virtual clusters (None: the only one).
+        The listener from `listen` is called after the broker's own.
         """
         others = others or OtherClusters()
         parts = parts or Services(storage.documents, settings, clock)
@@ -180,7 +179,7 @@ class Broker:
                 log.cold = cold
 
     def configure(self, settings: BrokerSettings) -> None:
-        """Apply other settings: those of topics and their creation. Others apply after a restart."""
+        """Apply settings of topics and their creation. Others apply after a restart."""
         self.settings = settings
         self.topics.set_defaults(settings.topic_defaults)
 
@@ -218,7 +217,7 @@ class Broker:
             return None
 
     async def adopt(self, name: str, stream: str, partition: int, config: dict[str, str]) -> LiveTopic:
-        """Make a Redis Stream a partition of a topic; see `broker.native.adoption.adopt`.
+        """Make a Redis Stream a partition; see `broker.native.adoption.adopt`.
 
         Raises:
             InvalidConfig: the key is Headrace's own, or `headrace.adopt.prefixes` does not have it.
@@ -240,7 +239,7 @@ class Broker:
         return await adopt(self.topics, name, stream, partition, config)
 
     async def convert(self, name: str, storage: str) -> int:
-        """Convert a topic to the other storage; see `broker.native.conversion.convert`."""
+        """See `broker.native.conversion.convert`."""
         return await convert(
             self.topics, name, storage, NativeGroupOffsets(self.groups, self.instances, self.positions)
         )
@@ -267,7 +266,7 @@ class Broker:
     async def positions(
         self, group: str, asked: Iterable[TopicPartition] | None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return a group's committed offsets; see `NativeGroups.positions`."""
+        """See `NativeGroups.positions`."""
         return await self.native_groups.positions(group, self.groups.positions(group), asked)
 
     def searcher(self) -> Searcher:
@@ -277,14 +276,14 @@ class Broker:
     async def find_offset(
         self, partition: Source, timestamp: int, searcher: Searcher | None = None, isolation: Isolation = UNCOMMITTED
     ) -> FoundOffset:
-        """Find an offset for ListOffsets; see `broker.partition.offset_lookup.find`."""
+        """See `broker.partition.offset_lookup.find`."""
         return await partition.find_offset(timestamp, searcher or self.searcher(), isolation)
 
     async def source(self, partition: Partition, offset: int = 0) -> Source:
         """Return the reader of a partition's records up to an offset, from any leader. Raises StorageUnavailable.
 
-        Storage is read for a log of another leader, one that is being recovered, or one that a client has seen longer
-        than its known end. The end of a plain stream is read if `offset` is beyond the known one.
+        Storage is read for a log of another leader, one being recovered, or one that a client has seen longer than its
+        known end; the end of a plain stream if `offset` is beyond the known one.
         """
         log = partition.log
         if log is None:
@@ -318,9 +317,7 @@ class Broker:
     async def topic_or_create(self, name: str, *, may_create: bool) -> LiveTopic:
         """Return a topic, created if the caller and `auto.create.topics.enable` allow it.
 
-        Raises:
-            UnknownTopic: it does not exist and may not be created.
-            InvalidTopicName: the name is invalid.
+        Raises UnknownTopic, InvalidTopicName.
         """
         try:
             return self.topics.get(name)

@@ -49,7 +49,7 @@ _IN_DOUBT = -1
 
 
 class Changing:
-    """Serializes changes to documents among all brokers. Each starts from the result of the previous one."""
+    """Serializes changes to documents among all brokers. Each starts from the previous one's result."""
 
     def __init__(
         self,
@@ -58,10 +58,7 @@ class Changing:
         kinds: frozenset[str],
         refresh: Callable[[frozenset[str]], Awaitable[None]],
     ) -> None:
-        """Prepare. The lock's `name` is a word like a kind.
-
-        Changes depend on documents of `kinds`, which `refresh` reads again.
-        """
+        """Changes depend on documents of `kinds`, which `refresh` reads again."""
         self._documents = documents
         self._name = name
         self._kinds = kinds
@@ -75,8 +72,7 @@ class Changing:
     async def alone(self) -> AsyncIterator[None]:
         """Hold the lock, with current documents in memory.
 
-        Raises:
-            LockLost: other brokers held it too long; StorageUnavailable.
+        Raises LockLost if others held it too long, StorageUnavailable.
         """
         async with self._one, self._documents.locked(self._name) as lock:
             now = {kind: lock.revisions.get(kind, 0) for kind in self._kinds}

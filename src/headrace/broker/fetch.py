@@ -44,7 +44,7 @@ class PartitionFetch(msgspec.Struct, frozen=True, gc=False):
 
 
 class Found(msgspec.Struct, gc=False):
-    """Result for one partition, in request order."""
+    """Result for one partition."""
 
     error: Exception | None = None
     log_start: int = -1
@@ -133,7 +133,7 @@ class DelayedFetch:
 
         The first batch is returned even if it exceeds `max_bytes` (KIP-74), which `budget` may lower. At `deadline_ms`
         (ticks), the fetch responds with what it found. `first` is the index to serve first, so that a byte limit does
-        not starve the last partitions. `done` gets the results in the order of `asks`.
+        not starve the last. `done` gets results in the order of `asks`.
         """
         self._asks = asks
         self._min_bytes = min_bytes
@@ -181,7 +181,7 @@ class DelayedFetch:
         if not stored:
             self._settle(found)
             return
-        # Redis returns whole batches: reserve the largest possible one in addition.
+        # Redis returns whole batches: reserve the largest in addition.
         largest = max(map(self._largest, stored))
         if wanted < self._max_bytes + largest:
             self._give_back(0)
@@ -204,7 +204,7 @@ class DelayedFetch:
         self._stop_waiting()
         if self._waiter is not None:
             self._waiter.cancel()
-        # A task continues: data requested from Redis arrives, and counts against the budget until then.
+        # A task continues: data requested from Redis counts against the budget until it arrives.
 
     def _give_back(self, kept: int) -> None:
         surplus, self._granted = self._granted - kept, kept
@@ -232,7 +232,7 @@ class DelayedFetch:
                 continue
             if partition.at_end(ask.offset, ask.isolation):
                 continue
-            # Read-ahead data waits its turn, else it would use the room of partitions that must be read.
+            # Read-ahead waits its turn, else it would take the room of partitions that must be read.
             if not partition.cached(ask.offset, ahead=not stored):
                 stored.append(index)
                 continue
@@ -340,7 +340,7 @@ class DelayedFetch:
     def _leaves_some(self, found: list[Found]) -> bool:
         """Whether the limit of bytes cut the result, so that waiting does not help.
 
-        Records appended since storage was read do not count: they are read again.
+        Records appended since do not count: they are read again.
         """
         for index, (ask, answer) in enumerate(zip(self._asks, found, strict=True)):
             partition = ask.partition
@@ -389,7 +389,7 @@ class DelayedFetch:
                     self._watched.append(ask.partition)
 
     def _grown(self, size: int) -> None:
-        """Count an appended batch (0: a partition was removed), and read once for all that arrive together."""
+        """Count an appended batch (0: a partition was removed). Read once for all that arrive together."""
         self._missing -= size or self._min_bytes
         self._unsized = self._unsized or size >= UNKNOWN_SIZE
         if self._missing <= 0 and self._task is None:

@@ -50,7 +50,7 @@ class CommittedOffset(msgspec.Struct, frozen=True):
 
 
 async def shares(found: GroupDescription, pace: TimeSlice) -> list[Share]:
-    """Return the members of a group by id. Yields to the event loop, for there may be thousands."""
+    """Return a group's members by id. Yields to the event loop: there may be thousands."""
     present = []
     for each in found.members:
         places: list[TopicPartition] = []
@@ -67,9 +67,9 @@ async def shares(found: GroupDescription, pace: TimeSlice) -> list[Share]:
 
 
 async def group_offsets(broker: Broker, group: str, present: Iterable[Share]) -> list[CommittedOffset]:
-    """Return the state of every partition of topics in which the group has offsets or members.
+    """Return every partition's state in topics of the group's offsets or members.
 
-    Raises StorageUnavailable: it reads native topics, and Redis does not respond.
+    Raises StorageUnavailable: it reads native topics.
     """
     positions = await broker.positions(group, None)
     pace = broker.lane.pace()
@@ -143,7 +143,7 @@ def log_lags(
 
 
 def lag_of(broker: Broker, positions: Mapping[TopicPartition, OffsetAndMetadata], topics: Iterable[str]) -> int | None:
-    """Return the lag in these topics. None: offsets do not count records in any of them."""
+    """Return the lag in these topics. None: no offsets count records."""
     lag = None
     for _, _, records in log_lags(broker, positions, topics):
         lag = (lag or 0) + records
@@ -153,7 +153,7 @@ def lag_of(broker: Broker, positions: Mapping[TopicPartition, OffsetAndMetadata]
 async def plan_reset(broker: Broker, group: str, target: Target, topic: str | None) -> list[Planned]:
     """Return the effect of a reset on a group's offsets.
 
-    `topic`: None for all partitions with offsets. Raises UnknownTopic, StorageUnavailable.
+    `topic`: None for all. Raises UnknownTopic, StorageUnavailable.
     """
     positions = await broker.positions(group, None)
     if topic is None:
@@ -178,9 +178,9 @@ async def plan_reset(broker: Broker, group: str, target: Target, topic: str | No
 
 
 async def reset(broker: Broker, group: str, moves: Iterable[Planned]) -> str | None:
-    """Commit planned offsets for a group without members. Return the name of the error, if any.
+    """Commit planned offsets for a group without members. Return the error's name, if any.
 
-    Topics that were deleted or created again since are rejected individually.
+    Topics deleted or created again since are rejected individually.
     """
     positions = {
         TopicPartition(move.topic, move.partition): OffsetAndMetadata(

@@ -58,10 +58,9 @@ class MetadataListener:
         *,
         settled: Callable[[], Awaitable[None]] = nothing_to_settle,
     ) -> None:
-        """Prepare.
+        """`view` is called when the cluster membership has changed.
 
-        `view` is called when the cluster membership has changed. `settled` returns once a broker that is ending has
-        been removed, if that can be known.
+        `settled` returns once a broker that is ending has been removed, if that can be known.
         """
         self._storage = storage
         self._clusters = clusters
@@ -89,12 +88,12 @@ class MetadataListener:
                 await end(task)
 
     def last_is(self, change_id: str) -> None:
-        """Compare with the last change in Redis. If that is older, Redis has lost some, and everything is loaded."""
+        """Compare with the last change in Redis. If that is older, Redis has lost some: load everything."""
         if _place(change_id) < _place(self._at_last_beat):
             _log.warning("Redis has lost data: all metadata is reloaded")
             self._last = change_id
             self.load_everything()
-        # Changes that come with the response to a heartbeat are often already known.
+        # Those with the response to a heartbeat are often already known.
         self._at_last_beat = self._last
 
     def load_everything(self) -> None:
@@ -109,7 +108,7 @@ class MetadataListener:
     async def catch_up(self, since: str | None = None) -> bool:
         """Load all current changes, or time out. Return whether there were any.
 
-        `since` is `taken` as of the caller's lookup that failed. None: now. Raises StorageUnavailable.
+        `since` is `taken` as of the caller's failed lookup. None: now. Raises StorageUnavailable.
         """
         before = self._taken if since is None else since
         wanted = await self._storage.last_change()
@@ -123,7 +122,7 @@ class MetadataListener:
     async def current(self) -> None:
         """Return when all earlier changes are loaded, or cannot be loaded soon.
 
-        A paused process would otherwise serve queued requests from stale metadata. Concurrent callers share one lookup.
+        A paused process would otherwise serve requests from stale metadata. Concurrent callers share one lookup.
         """
         if self._stopped:
             return
@@ -162,7 +161,7 @@ class MetadataListener:
                 else:
                     _log.warning("metadata changes were lost or trimmed in Redis: all metadata is reloaded")
                     self._everything = True
-                    # The load takes time. Until then, this broker must not consider its view the latest.
+                    # Until all are loaded, this broker must not consider its view the latest.
                     for _, change in found:
                         self._hear_view(change)
             except TopicError as error:
@@ -197,7 +196,7 @@ class MetadataListener:
             except UnknownCluster:
                 continue
         for opened in told if topics or kinds else ():
-            # Leaders of logs that were unknown, or forgotten when their topic moved to another cluster.
+            # Of logs that were unknown, or forgotten when their topic moved to another cluster.
             self._clusters.learn_leaders(opened)
         if kinds:
             await self._clusters.access.reload(frozenset(kinds))

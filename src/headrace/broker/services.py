@@ -31,10 +31,9 @@ class Services:
         leaders: LeaderRegistry | None = None,
         running: Clock | None = None,
     ) -> None:
-        """Create missing services; nothing is loaded.
+        """Without `lake`, archives do not work. Without `ownership`, this server owns everything.
 
-        Without `lake`, archives do not work. Without `ownership`, this server owns everything. `running` is the clock
-        for members' timeouts.
+        `running` is the clock for members' timeouts.
         """
         self.cache = cache or CacheBudget(settings.headrace_cache_bytes)
         self.reads = ReadBudget(settings.headrace_reads_bytes)

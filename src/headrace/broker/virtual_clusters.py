@@ -1,7 +1,7 @@
 """Virtual clusters: several brokers over one storage, each with separate topics and groups.
 
 The default cluster always exists and serves clients that choose none. Others have names, such as one per stream pool of
-the OCI API. Producer ids, the cache budget and advertised addresses are common.
+the OCI API. Producer ids, cache budget and advertised addresses are common.
 """
 
 import asyncio
@@ -87,9 +87,8 @@ class VirtualClusters:
     ) -> None:
         """Create the default cluster; `start` loads stored data.
 
-        `stream_of` returns the Redis key of a new partition's stream. `parts` are shared services (None: those of a
-        single server without archives). Listeners are notified in order. `subscribe` adds those that need the clusters
-        first.
+        `parts` are shared services (None: a single server without archives). Listeners are notified in order;
+        `subscribe` adds those that need the clusters first.
         """
         self.clock = clock
         self.settings = settings
@@ -140,7 +139,7 @@ class VirtualClusters:
     async def refresh_clusters(self) -> None:
         """Load clusters and their settings after a change by another broker."""
         async with self._changes:
-            # Keep known moves, whatever happens to the documents: an unnecessary name only costs a suffix.
+            # Keep known moves whatever happens: an unnecessary name only costs a suffix.
             self._moved |= await load_moved_topics(self._storage.documents)
             self._own = await readable(self._storage.documents, KIND, _own)
             for name in tuple(self._brokers):
@@ -155,9 +154,9 @@ class VirtualClusters:
     async def take_moves(self, places: Iterable[tuple[str, str]] | None = None) -> None:
         """Hand over topics that another broker has moved to another cluster, with their logs open.
 
-        Deleting and adding them instead would make clients see an unknown topic.
+        Otherwise clients would see an unknown topic.
 
-        `places`: changed (cluster, topic). None: any may have changed. Raises StorageUnavailable.
+        `places`: changed (cluster, topic). None: any. Raises StorageUnavailable.
         """
         if places is None:
             places = [(name, live.topic.name) for name, broker in self for live in broker.topics]
@@ -187,18 +186,18 @@ class VirtualClusters:
             listener.cluster_removed(name)
 
     def view_changed(self) -> None:
-        """Apply a changed cluster membership."""
+        """See `Broker.view_changed`."""
         for _, broker in self:
             broker.view_changed()
 
     async def hand_over(self) -> None:
-        """Save state for the next owners."""
+        """See `Broker.hand_over`."""
         await asyncio.gather(*(broker.hand_over() for _, broker in self))
 
     def learn_leaders(self, told: Mapping[str, Leader]) -> None:
         """Apply leaders that brokers have published, for clients.
 
-        Logs without topic are skipped: deleted, or not known yet, and then published again later.
+        Logs without topic are skipped: deleted, or not known yet, then published again.
         """
         news = self.leaders.news(told)
         if news:
@@ -211,7 +210,7 @@ class VirtualClusters:
                             broker.topics.leading.hear(live.topic, partition)
 
     def republish(self, told: Mapping[str, Leader]) -> None:
-        """Publish this server's leaderships that Redis has lost. `told` are those that it has."""
+        """Publish this server's leaderships that Redis has lost: those not in `told`."""
         for _, broker in self:
             for live in broker.topics:
                 broker.topics.leading.republish(live.partitions, told)
@@ -259,7 +258,7 @@ class VirtualClusters:
     def _namer(self, cluster: str, *, native: bool = False) -> StreamName:
         def name(topic: str, topic_id: object, partition: int) -> str:
             # A new topic must not reuse the keys of one that moved with its streams. With other brokers, no log reuses
-            # keys: a broker may still have writes in flight to the old one.
+            # keys: writes to the old one may be in flight.
             used = self._may_have_moved(cluster, topic) or (self.ownership.shared and not native)
             generation = getattr(topic_id, "hex", "")[:12] if used else ""
             return self._stream_of(cluster, topic, partition, generation)
@@ -291,7 +290,7 @@ class VirtualClusters:
         return name in self._brokers
 
     def holding(self, topic_id: UUID, expected: str) -> tuple[Broker, LiveTopic]:
-        """Return a topic's current cluster and the topic, trying `expected` first. Raises UnknownTopic."""
+        """Return a topic and its current cluster, trying `expected` first. Raises UnknownTopic."""
         for name in chain((expected,), self._brokers):
             broker = self._brokers.get(name)
             if broker is not None:
@@ -300,7 +299,7 @@ class VirtualClusters:
         raise UnknownTopic(f"no topic with id {topic_id}")
 
     def is_unreadable(self, name: str) -> bool:
-        """Whether the stored cluster is unreadable, so that it may exist without being open."""
+        """Whether the cluster is unreadable, so that it may exist unopened."""
         return self._storage.documents.unreadable.hides(KIND, name)
 
     @property
@@ -309,7 +308,7 @@ class VirtualClusters:
         return any(name != DEFAULT for name in self._storage.documents.unreadable.names(KIND))
 
     def settings_of(self, name: str) -> Mapping[str, str]:
-        """Return a cluster's own settings by Kafka's names."""
+        """Return a cluster's own settings."""
         return self._own.get(name, {})
 
     async def create(self, name: str, own: Mapping[str, str], save: Save | None = None) -> Broker:
@@ -337,7 +336,7 @@ class VirtualClusters:
             return broker
 
     async def delete(self, name: str, save: Save | None = None) -> None:
-        """Delete a cluster with its topics and groups, if it exists. Call it again after an interruption.
+        """Delete a cluster with its topics and groups, if it exists. Call again after an interruption.
 
         Raises:
             ValueError: it is the default cluster; StorageUnavailable, Fenced; errors of `save`.
@@ -357,7 +356,7 @@ class VirtualClusters:
                 await broker.storage.groups.save(group.name, [DropGroup()])
             await self.access.forget(name)
             await self.quotas.forget(name)
-            # The name is never used again, so its notes are not needed.
+            # The name is never used again.
             gone = self._moved_from(name)
             await save({(KIND, name): None, **{(MOVED_TOPICS, each): None for each in gone}})
             self._moved -= gone
@@ -403,14 +402,13 @@ class VirtualClusters:
         async with self._changes:
             topics = self.get(target).topics
             await self.get(source).topics.move(topic, topics, store)
-            # A broker that did not know one of the clusters takes it for a new topic and forgets the leaders of its
-            # logs.
+            # A broker that did not know a cluster takes it for a new topic and forgets its logs' leaders.
             if topics.has(topic):  # else it was deleted already
                 topics.leading.republish(topics.get(topic).partitions, {})
 
 
 def _own(name: str, text: bytes) -> dict[str, str]:
-    """Parse a cluster's settings. Raises ValueError for settings or a name that no server stores."""
+    """Parse settings. Raises ValueError for any, or a name, that no server stores."""
     if _NAME.fullmatch(name) is None:
         raise ValueError(f"{name!r} cannot be the name of a virtual cluster")
     own = _settings.decode(text)
@@ -434,7 +432,7 @@ def _moved_topic_name(name: str, _: bytes) -> str:
 
 
 class ClusterTopics(TopicListener):
-    """Passes changes of topics to all listeners, with the broker of the topic."""
+    """Passes changes of topics to all listeners."""
 
     def __init__(self, clusters: VirtualClusters, broker: Broker) -> None:
         self._clusters = clusters
@@ -451,7 +449,7 @@ class ClusterTopics(TopicListener):
             listener.topic_deleted(self._broker, live)
 
     def removed(self, live: LiveTopic) -> None:
-        """See `ClusterListener.topic_removed`. No broker leads its logs any more."""
+        """See `ClusterListener.topic_removed`. No broker leads its logs."""
         for listener in self._clusters.listeners:
             listener.topic_removed(self._broker, live)
         self._clusters.leaders.forget(live.topic.streams)

@@ -50,7 +50,7 @@ class ClusterAcls:
         return self._by_digest[digest]
 
     def gone(self, stored: Mapping[str, object]) -> list[str]:
-        """Return digests of ACLs that are not in `stored`."""
+        """Return digests that are not in `stored`."""
         return [digest for digest in self._by_digest if digest not in stored]
 
     def add(self, digest: str, acl: Acl) -> None:
@@ -71,13 +71,13 @@ class ClusterAcls:
             self.authorizer.remove(acl)
 
     def in_order(self, wanted: AclFilter) -> list[str]:
-        """Return digests of ACLs that a filter could match, in order of their text."""
+        """Return digests of possible matches, in order of their text."""
         if wanted.exact:
             digest = digest_of(_only(wanted))
             return [digest] if digest in self._by_digest else []
         if self._added or self._removed:
             kept = [each for each in self._in_order if each[1] not in self._removed]
-            # Sorting is fast, because most of them are in order.
+            # Most of them are in order.
             self._in_order = sorted([*kept, *((text, digest) for digest, text in self._added.items())])
             self._added, self._removed = {}, set()
         return [digest for _, digest in self._in_order]
@@ -136,12 +136,12 @@ class Grants:
         return self._access.of(cluster).of(str(self._principal), self._host, self._principal.also_denied)
 
     def may(self, operation: Operation, kind: ResourceType, name: str) -> bool:
-        """Return whether an operation is authorized, without caching."""
+        """Whether an operation is authorized, without caching."""
         self._renew()
         return self._rights.allow(operation, kind, name)
 
     def known(self, rule: Rule) -> dict[str, bool]:
-        """Return cached decisions of a rule by name. `look_up` finds the others."""
+        """Return a rule's cached decisions by name."""
         self._renew()
         # Rules are created at program start and stay, so ids are fast keys.
         key = id(rule)
@@ -151,7 +151,7 @@ class Grants:
         return found
 
     def allow(self, rule: Rule, name: str) -> bool:
-        """Return whether a rule is authorized for a resource name."""
+        """Whether a rule is authorized for a resource name."""
         granted = self.known(rule).get(name)
         return self.look_up(rule, name) if granted is None else granted
 
@@ -198,7 +198,6 @@ class AclAuthorizer:
         clock: Clock,
         lane: CooperativeScheduler | None = None,
     ) -> None:
-        """Prepare; `load` reads the ACLs. `lane` schedules long changes."""
         self.audit = Audit(clock)
         """Logs rejections."""
         self.enabled = bool(settings.authorizer_class_name)
@@ -259,7 +258,7 @@ class AclAuthorizer:
         return self._of(cluster).authorizer
 
     def _of(self, cluster: str) -> ClusterAcls:
-        # Empty ones are not kept: deleted clusters may be requested for months.
+        # Not kept if empty: deleted clusters may be requested for months.
         return self._clusters.get(cluster) or ClusterAcls(
             self._super_users | self._first, allow_unless_told=self._allow_unless_told
         )
@@ -277,7 +276,7 @@ class AclAuthorizer:
         return found
 
     def count_answer(self) -> bool:
-        """Count a cached decision. Return whether all were dropped for exceeding the limit."""
+        """Count a cached decision. Return whether all were dropped, above the limit."""
         self._remembered += 1
         if self._remembered <= MOST_REMEMBERED:
             return False
@@ -289,7 +288,7 @@ class AclAuthorizer:
         self._remembered = 0
 
     async def acls(self, cluster: str, wanted: AclFilter, pace: TimeSlice) -> list[Acl]:
-        """Return the ACLs of a virtual cluster that a filter matches, in order."""
+        """Return matching ACLs of a virtual cluster, in order."""
         return list((await self._find(cluster, wanted, pace)).values())
 
     async def _find(self, cluster: str, wanted: AclFilter, pace: TimeSlice) -> dict[str, Acl]:
@@ -345,7 +344,7 @@ class AclAuthorizer:
             self._forget_answers()
 
     async def delete(self, cluster: str, filters: Sequence[AclFilter], pace: TimeSlice) -> list[list[Acl]]:
-        """Delete ACLs that filters match. Return those of each filter.
+        """Delete matching ACLs. Return those of each filter.
 
         Raises:
             TooManyAcls: more than `MOST_MEANT` match. As `DocumentStorage.save`.

@@ -35,7 +35,7 @@ class _Window:
 
 
 class Audit:
-    """Writes the audit log. Events that unauthenticated clients can cause are limited in log and memory."""
+    """Writes the audit log, with limited memory."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -44,8 +44,7 @@ class Audit:
     def refused(self, principal: str, host: str, kind: str, what: str, **more: object) -> None:
         """Log an unauthorized request.
 
-        `kind` is an operation on a type of resource, by which lines are counted. `what` also has the name. `more` are
-        further fields.
+        `kind` is an operation on a type of resource, `what` also has the name.
         """
         self._tell(_log.warning, REFUSED, principal, host, kind, what, more)
 
@@ -54,7 +53,7 @@ class Audit:
         self._tell(_log.info, ADMITTED, principal, host, by, by, more)
 
     def login_refused(self, principal: str, host: str, by: str, why: str, **more: object) -> None:
-        """Log a failed login. `principal` is the claimed one, if any. `why` must not have secrets."""
+        """Log a failed login. `principal` is the claimed one. `why` must not have secrets."""
         self._tell(_log.warning, LOGIN_REFUSED, principal, host, by, why, more)
 
     def handshake_failed(self, host: str, listener: str, reason: str) -> None:
@@ -72,7 +71,7 @@ class Audit:
     def batch_refused(self, principal: str, host: str, topic: str, partition: int, error: Exception) -> None:
         """Log an invalid batch.
 
-        Errors of one kind in one topic are counted together: some clients retry at full speed.
+        Errors of one kind and topic are counted together: some clients retry at full speed.
         """
         topic = topic[:_MOST_TOLD]
         kind = f"{type(error).__name__} in {topic}"
@@ -99,7 +98,7 @@ class Audit:
             log(event, principal=principal[:_MOST_TOLD], client=host, reason=reason[:_MOST_TOLD], **more)
 
     def _window(self, event: str, host: str, kind: str) -> _Window:
-        """Return the counter of a kind. Above the limit of counters, an event has one for all."""
+        """Return the counter of a kind. Above the limit, an event has one for all."""
         key = (event, holder(host), kind)
         window = self._windows.get(key)
         shared = window is None and len(self._windows) >= _MOST_WINDOWS

@@ -20,8 +20,8 @@ from headrace.text.addresses import holder, plain
 
 # Meters by user, with limits on their number.
 #
-# A client chooses its id, so many new ids must not evict the usage of others. A meter in use is never dropped: above
-# `MOST_OF_ONE`, the new meters of one user are shared, and above `MOST`, all new meters.
+# A client chooses its id, so new ids must not evict the usage of others. A meter in use is never dropped: above
+# `MOST_OF_ONE`, one user's new meters are shared, and above `MOST`, all new ones.
 MOST = 10_000
 """Maximum meters of one virtual cluster."""
 MOST_OF_ONE = 1_000
@@ -49,7 +49,7 @@ class Meters(Generic[M]):
     def __init__(
         self, most: int = MOST, most_of_one: int = MOST_OF_ONE, forgot: Callable[[], None] = lambda: None
     ) -> None:
-        """Start empty. `forgot` is called when meters were dropped, and must not be used any more."""
+        """`forgot` is called when meters were dropped, which must not be used any more."""
         self._most = most
         self._most_of_one = most_of_one
         self._forgot = forgot
@@ -59,7 +59,7 @@ class Meters(Generic[M]):
         self._swept_ms: int | None = None
 
     def found(self, key: Key, holds: Held, maker: Maker, make: Callable[[], M], ticks_ms: int) -> M:
-        """Return the meter of clients that share a limit, created by `make` if missing."""
+        """Return the meter of clients that share a limit."""
         place = (key, holds.shared, None)
         known = self._meters.get(place)
         if known is not None:
@@ -234,10 +234,9 @@ class ClientLimits:
 
 
 class ClusterQuotas:
-    """Quotas of one virtual cluster."""
+    """Quotas of one virtual cluster, from `Quotas.of`."""
 
     def __init__(self, quotas: "Quotas", cluster: str) -> None:
-        """Use `Quotas.of`."""
         self._quotas = quotas
         self._cluster = cluster
         self.limiting = False
@@ -246,15 +245,12 @@ class ClusterQuotas:
         self._entities: dict[Entity, dict[Key, float]] = {}
         self._known: dict[tuple[str, str, str], ClientLimits | None] = {}
         self._meters = Meters[Meter](forgot=self._look_again)
-        # Separate, so that many addresses do not use up the meters of clients with login.
+        # Separate, so that addresses do not use up the meters of clients with login.
         self._addresses = Meters[Meter]()
         self._mutations = Meters[Mutations](forgot=self._look_again)
 
     def limits(self, user: str, client_id: str, host: str = "") -> ClientLimits | None:
-        """Return a client's limits, if any.
-
-        `host` is the address of a client without login.
-        """
+        """Return a client's limits, if any. `host` is for a client without login."""
         key = (user[:LONGEST_NAME], client_id[:LONGEST_NAME], host)
         try:
             return self._known[key]
@@ -315,7 +311,7 @@ class ClusterQuotas:
         return self._quotas.arriving()
 
     def found(self, wanted: Filter) -> dict[Entity, dict[Key, float]]:
-        """Return the quotas that a filter matches, by entity."""
+        """Return the matching quotas by entity."""
         ordered = sorted(self._entities.items(), key=_in_order)
         return {entity: dict(keys) for entity, keys in ordered if wanted.means(entity)}
 
@@ -360,7 +356,6 @@ class Quotas:
     """Quotas of all virtual clusters of a server. Each server counts usage alone."""
 
     def __init__(self, documents: DocumentStorage, settings: BrokerSettings, clock: Clock) -> None:
-        """Prepare; `load` reads the quotas."""
         self.clock = clock
         self.windows = Windows(settings.quota_window_num, settings.quota_window_size_seconds)
         self.controller_windows = Windows(
@@ -412,7 +407,7 @@ class Quotas:
                 self.of(cluster).take(entities)
 
     async def reload(self, kinds: frozenset[str]) -> None:
-        """Load after another broker's change of these kinds. Empty: any kind. Raises StorageUnavailable."""
+        """See `AclAuthorizer.reload`."""
         if not kinds or KIND in kinds:
             await self.load()
 
@@ -426,7 +421,7 @@ class Quotas:
             of.take_some(after)
 
     async def forget(self, cluster: str) -> None:
-        """Delete the quotas of a deleted virtual cluster. Raises as `DocumentStorage.save`."""
+        """Delete the quotas of a virtual cluster. Raises as `DocumentStorage.save`."""
         async with self._changing.alone(), self._taking:
             stored = [name for name in await self._documents.load(KIND) if name.startswith(f"{cluster}/")]
             await self._changing.save({(KIND, name): None for name in stored})

@@ -70,7 +70,7 @@ class Users:
         await self.reload(frozenset())
 
     async def reload(self, kinds: frozenset[str]) -> None:
-        """Load after another broker's change of these kinds. Empty: any kind. Raises StorageUnavailable."""
+        """See `AclAuthorizer.reload`."""
         if kinds and KIND not in kinds:
             return
         found = await readable(self._documents, KIND, _credential)
@@ -87,7 +87,7 @@ class Users:
 
     @property
     def exist(self) -> bool:
-        """Whether any user exists. Constant time: each request of the web console calls it."""
+        """Whether any user exists. Fast: each request of the web console calls it."""
         return bool(self._known)
 
     def find(self, name: str) -> dict[Mechanism, Credential]:
@@ -125,7 +125,7 @@ class Users:
         await self.save(made)
 
     async def check(self, name: str, password: str, host: str = "") -> bool:
-        """Return whether a user's password is correct. An unknown user takes as long.
+        """Whether a password is correct. An unknown user takes as long.
 
         `host` is the address whose share of queued checks is limited. Raises TooManyLogins.
         """

@@ -81,7 +81,7 @@ class RemotePartitionReader:
         return first_readable(None if self._cold is None else self._cold.start, self.local_start)
 
     def check_readable(self, offset: int) -> None:
-        """Raise OffsetOutOfRange or UnknownTopic."""
+        """See `Readable.check_readable`."""
         if self.deleted:
             raise gone(self)
         if offset < self.log_start or self.certainly_past_end(offset):
@@ -94,12 +94,12 @@ class RemotePartitionReader:
         return -1 if epochs is None else epochs.rows[-1].epoch
 
     def kept(self, offset: int, leader_epoch: int) -> int:
-        """Return up to which offset the log still matches a reader at `offset` under `leader_epoch`."""
+        """See `Source.kept`."""
         epochs = self._look.epochs
         return offset if epochs is None else epochs.kept_for(offset, leader_epoch)
 
     def certainly_past_end(self, offset: int) -> bool:
-        """Return whether an offset is certainly past the end."""
+        """See `Source.certainly_past_end`."""
         return self._high_watermark_known and offset > self.log_end
 
     def _check_end(self) -> None:
@@ -137,7 +137,7 @@ class RemotePartitionReader:
         first: int | None = None,
         isolation: Isolation = UNCOMMITTED,
     ) -> tuple[list[Buffer], int]:
-        """Return batches from storage or the archive, the one with `offset` first."""
+        """See `Readable.read_stored`. Also reads the archive."""
         cold, end = self._cold, self.visible_end(isolation)
         if cold is not None and offset < self.local_start and cold.has(offset, self.local_start):
             old = await cold.read(offset, min(self.local_start, end), limit)
@@ -146,11 +146,11 @@ class RemotePartitionReader:
         return fitting(await self._look.read(self.stream, offset, _AT_ONCE, end), limit)
 
     async def find_offset(self, timestamp: int, searcher: Searcher, isolation: Isolation = UNCOMMITTED) -> FoundOffset:
-        """See `broker.partition.offset_lookup.find`."""
+        """See `Source.find_offset`."""
         return await offset_lookup.find(self._look, self, timestamp, searcher, self._cold, isolation)
 
     def watch(self, watcher: Watcher) -> None:
         """Do nothing: a snapshot does not grow."""
 
     def unwatch(self, watcher: Watcher) -> None:
-        """Do nothing: `watch` keeps no watcher."""
+        """Do nothing."""

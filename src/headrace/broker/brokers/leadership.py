@@ -37,15 +37,14 @@ class LeaderRegistry:
     """Last published leader of each log, common to all virtual clusters.
 
     This server also learns its own leaderships from the publication, so that all brokers advertise one leader per
-    leader epoch. Until then they advertise the previous leader or none. librdkafka accepts a new leader under the
-    previous epoch, and two quick changes leave it at a broker that does not lead (its pull request 5593; before 2.1 it
-    ignores epochs).
+    leader epoch, and until then the previous one or none. librdkafka accepts a new leader under the previous epoch, and
+    two quick changes leave it at a broker that does not lead (its pull request 5593; before 2.1 it ignores epochs).
     """
 
     def __init__(
         self, node_id: int = -1, publish: Callable[[Mapping[str, Leader]], Awaitable[None]] | None = None
     ) -> None:
-        """Start empty. Without `publish`, no other brokers exist."""
+        """Without `publish`, no other brokers exist."""
         self.known: dict[str, Leader] = {}
         self.current: Callable[[], Awaitable[None]] = _at_once
         """Returns when all earlier publications are known here."""
@@ -113,15 +112,6 @@ class Leadership:
         has_moved: Callable[[str, str], Awaitable[bool]] = _never,
         before_opening: BeforeOpening | None = None,
     ) -> None:
-        """Lead nothing yet.
-
-        Args:
-            ownership: this server's ownership.
-            leaders: last known leader of each log.
-            registry: the virtual cluster's topics.
-            has_moved: whether another virtual cluster now has a topic with a stream.
-            before_opening: called with logs about to be recovered.
-        """
         self._has_moved = has_moved
         self._before_opening = before_opening
         self.ownership = ownership
@@ -135,7 +125,7 @@ class Leadership:
     async def open(self, topic: Topic | None, logs: list[LeaderPartition]) -> None:
         """Recover new logs that this server leads. Without a cluster, raises as `LeaderPartition.open`.
 
-        `topic`: None if it is not stored yet.
+        `topic`: None if not stored yet.
         """
         if not self.ownership.shared:
             async for part in in_slices(logs, lambda log: self._open_alone(topic, log), _AT_ONCE):
@@ -149,7 +139,7 @@ class Leadership:
             await asyncio.wait([self._opening], timeout=1)
 
     async def _open_alone(self, topic: Topic | None, log: LeaderPartition) -> None:
-        """Recover a log without a cluster. It is retried later if storage has unexpected contents."""
+        """Recover a log without a cluster, later if storage has unexpected contents."""
         log.opened = self._name_self
         if topic is None:
             await log.open(create=True)
@@ -206,7 +196,7 @@ class Leadership:
         self._leaders.forget(streams)
 
     def republish(self, partitions: Iterable[Partition], told: Mapping[str, Leader]) -> None:
-        """Publish again this server's logs that are missing in `told`, because Redis lost them."""
+        """Publish again this server's logs that Redis lost: those not in `told`."""
         for log in (partition.log for partition in partitions):
             if log is None or log.leader is not None or not log.is_leader:
                 continue
@@ -293,7 +283,7 @@ class Leadership:
 
     async def _open_some(self, some: list[tuple[LeaderPartition, Topic | None]]) -> list[bool]:
         """Recover logs. Return which must be retried."""
-        # Open logs may change concurrently.
+        # They may open concurrently.
         closed = {log: topic for log, topic in some if topic is not None and not log.is_open}
         if self._before_opening is not None and closed:
             try:

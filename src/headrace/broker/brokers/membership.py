@@ -27,15 +27,7 @@ class Membership:
     def __init__(
         self, storage: MembershipStorage, me: Member, clock: Clock, *, session_ms: int, interval_ms: int
     ) -> None:
-        """Start outside the cluster.
-
-        Args:
-            storage: storage of the view.
-            me: this server, as published.
-            clock: uptime for timeouts, ticks for heartbeats.
-            session_ms: time without a heartbeat after which a broker is dead.
-            interval_ms: time between heartbeats.
-        """
+        """`session_ms`: time without a heartbeat after which a broker is dead."""
         self.me = me
         self.on_view: Callable[[View, bool], None] = lambda _view, _inside: None
         """Called with each adopted view, and whether it has this server."""
@@ -81,7 +73,7 @@ class Membership:
     async def join(self, wait: Callable[[str], None]) -> View:
         """Join the cluster. Raises NodeIdTaken, StorageUnavailable.
 
-        `wait` is called with a message while another server with this `node.id` may be alive.
+        `wait` gets a message while another server with this `node.id` may be alive.
         """
         told = False
         while True:
@@ -109,7 +101,7 @@ class Membership:
         self._beating = asyncio.get_running_loop().create_task(self._run(), name="heartbeats")
 
     def ended(self, member: Member) -> None:
-        """Check at once after a neighbor's process seems to have ended."""
+        """Check at once after a neighbor seems to have ended."""
         _log.warning("a broker has stopped: it closed its connection and accepts no other", node=member.node_id)
         self._participant.ended(member)
         self.wake()
@@ -119,7 +111,7 @@ class Membership:
         self._woken.set()
 
     async def leave(self) -> None:
-        """Leave the cluster. Without a response of Redis, other brokers detect the missing heartbeats."""
+        """Leave the cluster. Without Redis, other brokers detect the missing heartbeats."""
         proposal = self._participant.leave()
         try:
             # Another broker may change the view at the same time.
@@ -164,11 +156,11 @@ class Membership:
 
     def _failed(self) -> None:
         self._participant.failed()
-        # Redis was late, as logged, so the next heartbeat is late for that reason.
+        # Redis was late, as logged.
         self._sent_ms = None
 
     def _late_ms(self) -> int:
-        """Return the time since the last heartbeat if it exceeds a session because of this server, else 0."""
+        """Return the time since the last heartbeat if this server made it exceed a session, else 0."""
         since_ms = 0 if self._sent_ms is None else self._clock.uptime_ms() - self._sent_ms
         return since_ms if since_ms > self._session_ms else 0
 

@@ -48,7 +48,7 @@ class Ownership:
 
     @property
     def brokers(self) -> int:
-        """Number of live brokers, including this one. 0: this one was declared dead."""
+        """Number of live brokers. 0: this one was declared dead."""
         return len(self._alive) if self.inside else 0
 
     def adopt(self, view: View, *, inside: bool) -> None:
@@ -63,10 +63,7 @@ class Ownership:
                 future.set_result(None)
 
     def until(self, happened: Callable[[], bool]) -> "asyncio.Future[None]":
-        """Return a future that is done with the first later view in which a condition holds.
-
-        Cancel it when not needed.
-        """
+        """Return a future, done with the first later view in which a condition holds. Cancel it when not needed."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[future] = happened
         future.add_done_callback(lambda done: self._waiting.pop(done, None))
@@ -78,7 +75,7 @@ class Ownership:
         return -1 if owner is None else owner
 
     def ranking(self, stream: str, count: int) -> list[int]:
-        """Return at most `count` live node ids: the leader of a partition, then its successors."""
+        """Return at most `count` live node ids: the leader, then its successors."""
         return self._rendezvous.ranking(stream, count)
 
     def owns(self, key: str) -> bool:
@@ -96,7 +93,7 @@ class Ownership:
         return self.inside and node_id == self.node_id
 
     def is_alive(self, node_id: int) -> bool:
-        """Whether the view has a broker of this id."""
+        """Whether a broker of this id is alive."""
         return node_id in self._alive
 
     def group_key(self, cluster: str, group: str) -> str:
@@ -109,7 +106,7 @@ class Ownership:
 
 
 class InvalidAssignment(Exception):
-    """A list of brokers that cannot be the replicas of a partition."""
+    """Brokers that cannot be the replicas of a partition."""
 
 
 def replicas(ownership: Ownership, partition: Partition, factor: int) -> list[int]:

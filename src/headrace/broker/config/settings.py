@@ -26,7 +26,7 @@ _TOPIC_DEFAULTS = {
 
 
 class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The broker's checked settings, created by `of`. Each field is a key with underscores for dots."""
+    """The broker's checked settings. Each field is a key with underscores for dots."""
 
     node_id: int
     broker_heartbeat_interval_ms: int
@@ -134,7 +134,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def check(name: str, text: str) -> str:
-        """Return a setting's normalized text. Raises InvalidSetting for an unknown key or invalid value."""
+        """Return a setting's normalized text. Raises InvalidSetting."""
         of_listener = name.startswith(LISTENER_PREFIX)
         return checked_listener_setting(name, text) if of_listener else plain_text(BROKER_KEY, name, text, _KIND)
 

@@ -21,7 +21,6 @@ class Coordination:
         topic_id: Callable[[str], UUID | None],
         stored_topic_id: Callable[[str], Awaitable[UUID | None]],
     ) -> None:
-        """Prepare. `topic_id` returns a topic's known id, `stored_topic_id` reads it from storage."""
         self._ownership = ownership
         self._cluster = cluster
         self._topic_id = topic_id
@@ -29,26 +28,26 @@ class Coordination:
 
     @property
     def shared(self) -> bool:
-        """Whether other brokers are possible."""
+        """See `coordinator.Ownership`."""
         return self._ownership.shared
 
     @property
     def number(self) -> int | None:
-        """Broker epoch. None: a single server."""
+        """See `coordinator.Ownership`."""
         return self._ownership.number
 
     @property
     def unbroken(self) -> bool:
-        """Whether this server missed no broker epoch before the current one."""
+        """See `coordinator.Ownership`."""
         return self._ownership.unbroken
 
     def owns(self, group: str) -> bool:
-        """Return whether this server coordinates a group."""
+        """See `coordinator.Ownership`."""
         return self._ownership.owns(self._ownership.group_key(self._cluster, group))
 
     @property
     def certain(self) -> bool:
-        """Whether no other broker can coordinate its groups now."""
+        """See `coordinator.Ownership`."""
         return self._ownership.certain()
 
     def stamped(self, commit: Commit) -> Commit:
@@ -77,17 +76,17 @@ class Coordination:
         return msgspec.structs.replace(commit, positions=positions), refused
 
     def has(self, name: str) -> bool:
-        """Return whether this server knows a topic of this name."""
+        """Whether this server knows a topic."""
         return self._topic_id(name) is not None
 
     def has_again(self, drop: DropTopic) -> bool:
-        """Return whether the topic exists again with the same id, after a move between virtual clusters."""
+        """Whether the topic exists again with the same id, after a move between virtual clusters."""
         return drop.topic_id is not None and drop.topic_id == self._topic_id(drop.topic)
 
     def outlived(self, group: StoredGroup, absent: Container[str]) -> list[DropTopic]:
-        """Return the parts of a stored group whose topics are missing, as known here.
+        """Return the parts of a stored group whose topics are missing here.
 
-        `absent`: names without a topic. Other names may belong to newer topics.
+        `absent`: names without a topic. Others may belong to newer topics.
         """
         drops = []
         for name, ids in sorted(_topics_of(group).items()):
@@ -97,7 +96,7 @@ class Coordination:
         return drops
 
     async def gone(self, group: StoredGroup) -> list[DropTopic]:
-        """Return the parts of a stored group whose topics are missing in storage. Raises StorageUnavailable."""
+        """Return the parts whose topics are missing in storage. Raises StorageUnavailable."""
         drops = []
         for name, ids in sorted(_topics_of(group).items()):
             present = self._topic_id(name)
@@ -109,7 +108,7 @@ class Coordination:
 
 
 def of_one_server() -> Coordination:
-    """Return the ownership of a single server: all groups are local and all topics exist."""
+    """Return the ownership of a single server: all groups are local, all topics exist."""
     return Coordination(Ownership(0), "default", lambda _: UUID(int=1 << 127), _no_stored_id)
 
 

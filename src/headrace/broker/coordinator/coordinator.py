@@ -1,7 +1,7 @@
-"""Assignment of state machines to this broker. Independent of what the machines coordinate.
+"""Assignment of state machines to this broker, whatever they coordinate.
 
-The cluster membership decides the coordinator of each machine. A machine is loaded on its first request, or soon after
-this broker becomes its coordinator.
+The cluster membership decides. A machine is loaded on its first request, or soon after this broker becomes its
+coordinator.
 """
 
 import asyncio
@@ -53,14 +53,14 @@ class Ownership(Protocol):
         """Whether no other broker can coordinate its machines now."""
 
     def owns(self, name: str) -> bool:
-        """Return whether this server coordinates a machine."""
+        """Whether this server coordinates a machine."""
 
 
 class Unready(Exception):
     """A machine is not available on this server."""
 
     def __init__(self, why: str, *, moved: bool) -> None:
-        """`moved`: another broker coordinates it; otherwise it cannot be loaded now."""
+        """`moved`: another broker coordinates it; else it cannot be loaded now."""
         super().__init__(why)
         self.moved = moved
 
@@ -92,31 +92,31 @@ class Coordinator(ABC, Generic[M]):
     async def load_one(self, name: str, number: int) -> Callable[[], M | None]:
         """Load a machine by a broker epoch. Raises TopicError.
 
-        Returns a function that creates its runner, or returns None if no such machine is stored.
+        Returns a function that creates its runner, or returns None if none is stored.
         """
 
     @abstractmethod
     async def prepare_alone(self, name: str) -> None:
-        """Load a machine on a single server after an earlier load failed. Raises TopicError."""
+        """Load a machine on a single server after a failed load. Raises TopicError."""
 
     def forget(self, name: str) -> None:
         """Drop a machine that moved or could not be loaded."""
 
     def in_doubt(self) -> bool:
-        """Return whether another broker may coordinate its machines now."""
+        """Whether another broker may coordinate its machines now."""
         if doubted := not self._ownership.certain:
             self.doubted_ms = self.clock.ticks_ms()
         return doubted
 
     def moved_lately(self) -> bool:
-        """Return whether a missing machine may have moved before its clients know."""
+        """Whether a missing machine may have moved before its clients know."""
         now_ms = self.clock.ticks_ms()
         return self.in_doubt() or (self._adopted_ms is not None and now_ms < self._adopted_ms + _LATELY_MS)
 
     def adopt(self) -> None:
-        """Adopt the current broker epoch: release other brokers' machines and load those of this one.
+        """Adopt the current broker epoch: release other brokers' machines and load its own.
 
-        After a missed epoch, all are loaded again, because other brokers may have changed them.
+        After a missed epoch, all are loaded again: other brokers may have changed them.
         """
         self._adopted_ms = self.clock.ticks_ms()
         number, unbroken = self._ownership.number, self._ownership.unbroken
@@ -154,7 +154,7 @@ class Coordinator(ABC, Generic[M]):
         try:
             make = await self.load_one(name, number)
             if self._ownership.number != number or not self._ownership.owns(name):
-                # It may have moved. A client that needs it loads it by the current epoch.
+                # It may have moved. The client's next request loads it.
                 raise StorageUnavailable(_VIEW_CHANGED)
         except TopicError:
             self.forget(name)

@@ -25,7 +25,7 @@ _EXPIRED: Final = {
 
 
 def logs_requests(log: Any) -> bool:
-    """Return whether request logging is on. Callers cache it, for speed."""
+    """Whether request logging is on. Callers cache it, for speed."""
     enabled = getattr(log.bind(), "is_enabled_for", None)
     return enabled is not None and bool(enabled(logging.DEBUG))
 

@@ -155,7 +155,7 @@ class OffsetMirror:
             await asyncio.wait([self._task])
 
     async def stop(self, within_s: float = _STOP_S) -> None:
-        """Mirror requested offsets for at most `within_s` seconds, then stop. The next commit mirrors missing ones."""
+        """Mirror requested offsets for at most `within_s` seconds. The next commit mirrors missing ones."""
         self._stopped = True
         task = self._task
         if task is None:
@@ -193,7 +193,7 @@ class Dropping:
         self._drops[drop] = None
 
     def end(self) -> list[DropTopic]:
-        """Remove and return all deletions: they are stored, or must be submitted again."""
+        """Remove and return all: they are stored, or must be submitted again."""
         drops, self._drops = self._drops, {}
         return list(drops)
 
@@ -257,7 +257,7 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
         self.begin()
 
     def request(self, event: Request) -> "asyncio.Future[Result]":
-        """Queue a request and return the future of its result."""
+        """Queue a request."""
         if (
             isinstance(event, Heartbeat)
             and self.writing_since_ms is not None
@@ -352,13 +352,13 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
 
     @property
     def positions(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """Stored committed offsets of existing topics."""
+        """Stored offsets of existing topics."""
         return self._dropping.without(self._snapshot.positions)
 
     def reservations(self, topic: str) -> list[Reservation] | None:
-        """Return the stored partitions of a balanced section, if it exists.
+        """Return the partitions of a balanced section, if it exists.
 
-        Reservation deadlines are only in memory, because every request moves them.
+        Deadlines are only in memory, because every request moves them.
         """
         section = self._snapshot.sections.get(topic)
         if section is None:
@@ -384,7 +384,7 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
 
     @property
     def idle_and_empty(self) -> bool:
-        """Whether the group is empty and idle, so that it can be dropped."""
+        """Whether the group can be dropped."""
         return self._snapshot.nothing and not self.busy
 
 

@@ -62,9 +62,9 @@ class GroupCoordinator(Coordinator[GroupRunner]):
         return Now(self.clock.now_ms(), self.clock.ticks_ms())
 
     async def load(self) -> int:
-        """Load the stored groups, in a cluster in the background.
+        """Load the stored groups, in a cluster in the background. Return their number.
 
-        Return their number, and drop offsets of deleted topics.
+        Drops offsets of deleted topics.
         """
         if self.coordination.shared:
             self.adopt()
@@ -72,8 +72,8 @@ class GroupCoordinator(Coordinator[GroupRunner]):
         stored = await self.storage.load()
         for group in stored:
             runner = self.keep(GroupRunner(group, self))
-            # A server may crash between the deletions of a topic and of its committed offsets. Offsets of missing
-            # partitions in an existing topic remain.
+            # A server may crash between the deletions of a topic and its offsets. Offsets of missing partitions in an
+            # existing topic remain.
             names = {place.topic for place in group.positions} | {section.topic for section in group.balanced}
             gone = {name for name in names if not self.coordination.has(name)}
             for drop in self.coordination.outlived(group, gone):
@@ -114,7 +114,7 @@ class GroupCoordinator(Coordinator[GroupRunner]):
         return make
 
     def forget(self, name: str) -> None:
-        """Drop a group, with its fetch state, which must not apply to later members."""
+        """Drop a group and its fetch state, which must not apply to later members."""
         self.storage.forget(name)
 
     async def ready(self, name: str) -> GroupError | None:
@@ -133,7 +133,7 @@ class GroupCoordinator(Coordinator[GroupRunner]):
         return True
 
     def new_member_id(self, client_id: str) -> str:
-        """Return a new member id as in Kafka: the client id and a random part."""
+        """Return a new id as in Kafka: the client id and a random part."""
         return f"{client_id}-{uuid4()}"
 
     def runner_or_new(self, name: str) -> GroupRunner:
@@ -148,15 +148,14 @@ class GroupCoordinator(Coordinator[GroupRunner]):
         return runner
 
     async def request(self, group: str, event: Request, given_up: Callable[[], bool] = lambda: False) -> Result:
-        """Send a request to a group and return its result.
+        """Send a request to a group.
 
-        `given_up` returns whether the client abandoned the request while the group was loaded, so that newer requests
-        may have overtaken it.
+        `given_up`: whether the client abandoned it while the group was loaded, so that newer requests may be ahead.
         """
         if not group and not isinstance(event, Commit):
             return refusal(event, GroupError.INVALID_GROUP_ID)
         if isinstance(event, Commit):
-            # Before the first wait: the request refers to the current topics.
+            # Before the first wait: it refers to the current topics.
             event = self.coordination.stamped(event)
         refused = await self.ready(group)
         if refused is None and given_up():
@@ -176,7 +175,7 @@ class GroupCoordinator(Coordinator[GroupRunner]):
         return result
 
     def has_room_for(self, group: str) -> bool:
-        """Return whether a group exists or may be created. Logs the first of consecutive refusals."""
+        """Whether a group exists or may be created. Logs the first of consecutive refusals."""
         has_room = group in self._here or len(self._here) < self.settings.max_groups
         if not has_room and not self._refusing:
             _log.error("new groups are rejected: limit reached", groups=len(self._here), setting="headrace.max.groups")
@@ -206,12 +205,12 @@ class GroupCoordinator(Coordinator[GroupRunner]):
             runner.drop(drop)
 
     def positions(self, group: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """Return durable committed offsets. Empty for an unknown group."""
+        """Return durable committed offsets."""
         runner = self._here.get(group)
         return runner.positions if runner is not None else {}
 
     def exists(self, group: str) -> bool:
-        """Return whether the group is known."""
+        """Whether the group is known."""
         return group in self._here
 
     def size(self, group: str) -> int:
@@ -220,7 +219,7 @@ class GroupCoordinator(Coordinator[GroupRunner]):
         return 0 if runner is None else runner.machine.classic.described_bytes
 
     def describe(self, group: str) -> GroupDescription | None:
-        """Return a group's description, if it is known."""
+        """Return a known group's description."""
         runner = self._here.get(group)
         return runner.machine.describe() if runner is not None else None
 
@@ -229,6 +228,6 @@ class GroupCoordinator(Coordinator[GroupRunner]):
         return [self._here[name].machine.describe() for name in sorted(self._here)]
 
     async def stop(self) -> None:
-        """Stop the timers. Stored state remains."""
+        """See `Coordinator.stop`."""
         await super().stop()
         await self.mirror.stop()

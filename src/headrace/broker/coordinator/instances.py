@@ -1,7 +1,6 @@
-"""Balanced groups for APIs: cursors and records.
+"""Balanced groups for APIs: cursors and records, by the rules of `headrace.groups.instances`.
 
-`headrace.groups.instances` has the rules. This module finds start offsets, reads the planned records, and reports reads
-before responses.
+Finds start offsets, reads the planned records, and reports reads before responses.
 """
 
 import asyncio
@@ -88,12 +87,12 @@ class Instances:
     ) -> GroupCursor:
         """Return a cursor for an instance, and create the group at `start` if it is missing.
 
-        Each topic has separate group names. Group and instance names have 1 to 255 bytes. An existing instance
-        restarts: it keeps its partitions, resumes at the committed offsets, and older cursors can no longer commit. It
-        is removed after `timeout_ms` of inactivity. With `commit_on_get`, each get commits the previous delivery.
+        Each topic has separate group names. Names have 1 to 255 bytes. An existing instance restarts: it keeps its
+        partitions, resumes at the committed offsets, and older cursors can no longer commit. It is removed after
+        `timeout_ms` of inactivity. With `commit_on_get`, each get commits the previous delivery.
 
         Raises:
-            InstanceError: TOO_MANY_GROUPS, UNAVAILABLE, or GROUP_IN_USE if a classic group with members has this name.
+            InstanceError: TOO_MANY_GROUPS, UNAVAILABLE, or GROUP_IN_USE by a classic group with members.
         """
         while True:
             try:
@@ -110,12 +109,10 @@ class Instances:
                     raise
 
     async def get(self, topic: LiveTopic, cursor: GroupCursor, sink: Sink, max_offsets: int) -> GroupCursor:
-        """Rebalance if needed, commit if the cursor requests it, then read into `sink`.
+        """Rebalance if needed, commit if the cursor requests it, then read into `sink`. Return the next cursor.
 
-        The cursor is from any earlier response to this instance. The next one holds at most `max_offsets` partitions.
-
-        Returns:
-            The next cursor. Repeating the request returns the same records.
+        The cursor is from any earlier response to this instance; repeating the request returns the same records. The
+        next one holds at most `max_offsets` partitions.
 
         Raises:
             InstanceError: UNRESERVED_PARTITION, UNKNOWN_GROUP, GROUP_IN_USE, BEHIND_LOG_START, INVALID_CURSOR,
@@ -142,7 +139,7 @@ class Instances:
                 await self._read(topic, plan, sink, max_offsets, taken, pace)
             failed = False
         finally:
-            # Always report the end, because the partitions count as being read until then.
+            # Always report the end: the partitions count as being read until then.
             delivered = () if failed else tuple(taken.offsets.items())
             epochs = () if failed else tuple(taken.leader_epochs.items())
             told = Delivered(topic.topic.name, plan.read, delivered, epochs, tuple(taken.cuts), token=object())
@@ -177,10 +174,10 @@ class Instances:
         return await _cursor(runner, Beat(token=object(), topic=_facts(topic), cursor=cursor))
 
     async def update(self, topic: LiveTopic, group: str, start: Start) -> None:
-        """Reset the whole group to a new start. Earlier deliveries can no longer be committed.
+        """Reset the whole group to a new start. Earlier deliveries cannot be committed.
 
         Raises:
-            InstanceError: UNKNOWN_GROUP, UNAVAILABLE, or GROUP_IN_USE while it has classic members.
+            InstanceError: UNKNOWN_GROUP, UNAVAILABLE, or GROUP_IN_USE by classic members.
         """
         await self.ready(group)
         runner = self._runner(topic, group)
@@ -193,7 +190,7 @@ class Instances:
             _accepted(await runner.request(request))
 
     async def describe(self, topic: LiveTopic, group: str) -> list[Reservation]:
-        """Return every partition of the topic with its committed offset and instance.
+        """Return all partitions with committed offset and instance.
 
         Raises InstanceError: UNKNOWN_GROUP, UNAVAILABLE.
         """
@@ -201,7 +198,7 @@ class Instances:
         return self.reservations(topic, group)
 
     def reservations(self, topic: LiveTopic, group: str) -> list[Reservation]:
-        """Return the same as `describe`, after `ready`. Raises InstanceError: UNKNOWN_GROUP."""
+        """As `describe`, after `ready`. Raises InstanceError: UNKNOWN_GROUP."""
         found = self._runner(topic, group).reservations(topic.topic.name)
         if found is None:
             raise _unknown(topic, group)
@@ -299,7 +296,7 @@ class Instances:
     async def _beginning_of(self, partition: Source, start: Start) -> StoredStart:
         if start.kind is StartKind.TRIM_HORIZON:
             return StoredStart((await self._find_offset(partition, Special.EARLIEST)).offset, start.kind)
-        # Take the end first: records that arrive later are after it.
+        # First: records that arrive later are after it.
         end = (await self._find_offset(partition, Special.LATEST)).offset
         if start.kind is StartKind.LATEST:
             return StoredStart(end, start.kind)
@@ -317,7 +314,7 @@ class Instances:
         try:
             plan = _accepted(await asyncio.shield(answer))
         except asyncio.CancelledError:
-            # The client disconnected, but the group still plans its read.
+            # The client disconnected, but the group still plans a read.
             answer.add_done_callback(lambda done: _give_up_plan(runner, request, done))
             raise
         assert isinstance(plan, Plan)
@@ -338,7 +335,7 @@ class Instances:
                 continue
             try:
                 partition = await self._source(topic.partitions[each.partition])
-                # Read the epoch first: the log may be recovered during the read.
+                # First: the log may be recovered during the read.
                 epoch = partition.leader_epoch
                 if (kept := partition.kept(each.reached, each.leader_epoch)) < each.reached:
                     # The next get, which knows the epoch, reads it.
@@ -347,7 +344,7 @@ class Instances:
                 offset = await self._beginning(partition, each)
                 following = -1 if offset is None else await _read_on(partition, offset, sink, each, self._beside)
             except StorageUnavailable as error:
-                # If one shard is unavailable, read the other partitions.
+                # Other shards may be available.
                 away = away or error
                 continue
             if offset is not None and following > offset:

@@ -1,8 +1,8 @@
 """Runners of a coordinator's state machines, such as consumer groups.
 
 A machine is pure: it takes an event and the time and returns ordered effects (`headrace.machines`). Its runner executes
-the effects of one event before the next. Changes are durable before the reply that acknowledges them. If storage
-refuses a write, the machine is restored from storage.
+those of one event before the next. Changes are durable before the reply that acknowledges them. If storage refuses a
+write, the machine is restored from it.
 """
 
 import asyncio
@@ -74,7 +74,7 @@ class Doubt(Protocol):
         """Handler of timer events."""
 
     def in_doubt(self) -> bool:
-        """Return whether another broker may coordinate its machines now."""
+        """Whether another broker may coordinate its machines now."""
 
 
 class Timers(Generic[K]):
@@ -195,7 +195,7 @@ class Runner(ABC, Generic[E, R, C, K]):
     """Only owner of a machine. Subclasses define requests, storage and refusals."""
 
     def __init__(self, name: str, host: Host, view: int | None) -> None:
-        """Create the runner; `begin` restores its machine. `view`: broker epoch, None for a single server."""
+        """Create the runner; `begin` restores its machine. `view`: broker epoch."""
         self.name = name
         self.view = view
         self._host = host
@@ -227,7 +227,7 @@ class Runner(ABC, Generic[E, R, C, K]):
 
     @abstractmethod
     def refusal(self, request: E, reason: str) -> R:
-        """Return the result that makes a client retry here or at the new coordinator (`moved`)."""
+        """Return what makes a client retry here or at the new coordinator (`moved`)."""
 
     @abstractmethod
     async def store(self, changes: tuple[C, ...], *, everything: bool) -> None:
@@ -238,7 +238,7 @@ class Runner(ABC, Generic[E, R, C, K]):
         """Apply changes that storage accepted."""
 
     def not_stored(self, reason: str, again_ms: int) -> None:
-        """Handle a refused write after the machine was restored. The next attempt follows at `again_ms` or later."""
+        """Handle a refused write, with the machine restored. The next follows at `again_ms` or later."""
 
     def idle(self) -> None:
         """Handle an empty queue without a running write."""
@@ -251,7 +251,7 @@ class Runner(ABC, Generic[E, R, C, K]):
         self._carry_out(self.restore())
 
     def submit(self, token: Hashable, event: E) -> "asyncio.Future[R]":
-        """Queue a request. The future gets the machine's reply for its token."""
+        """Queue a request. The future gets the reply for its token."""
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         if self._closed:
             future.set_result(self.refusal(event, ""))
@@ -261,7 +261,7 @@ class Runner(ABC, Generic[E, R, C, K]):
         return future
 
     def post(self, event: E) -> None:
-        """Queue an event, and process the queue unless a write is running."""
+        """Queue an event, and process the queue unless a write runs."""
         if self._closed:
             return
         self._queue.append((event, self._host.clock.ticks_ms()))
@@ -277,7 +277,7 @@ class Runner(ABC, Generic[E, R, C, K]):
         until = perf_counter() + SLICE_S
         while self._queue and self._writing is None:
             if perf_counter() >= until:
-                # With thousands of partitions, each event takes milliseconds.
+                # With thousands of partitions, events take milliseconds.
                 self._resting = True
                 self._host.lane.later(self._go_on)
                 return
@@ -290,7 +290,7 @@ class Runner(ABC, Generic[E, R, C, K]):
         late: _LateReplies[R] = _LateReplies()
         for index, effect in enumerate(effects):
             if isinstance(effect, Persist):
-                # A separate context, because later log lines may belong to other requests.
+                # Separate, because later log lines may belong to other requests.
                 writing = self._write(effect.changes, effects[index + 1 :])
                 self._began_ms = self._host.clock.ticks_ms()
                 self._writing = asyncio.get_running_loop().create_task(writing, context=Context())
@@ -327,7 +327,7 @@ class Runner(ABC, Generic[E, R, C, K]):
             self._rewrite = False
             self.stored(changes)
             if len(changes) > AT_ONCE:
-                # Completing this many members again must not block the loop.
+                # Completing this many again must not block the loop.
                 await asyncio.sleep(0)
             self._writing = None
             self._carry_out(rest)
