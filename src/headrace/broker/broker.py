@@ -81,7 +81,7 @@ class Broker:
         listen: Callable[["Broker"], TopicListener] | None = None,
         others: OtherClusters | None = None,
     ) -> None:
-        """Assemble the broker; `start` loads stored data.
+        """`start` loads stored data.
 
         `cluster_id` must be stable over restarts. `parts` are shared with other virtual clusters (None: the only one).
         The listener from `listen` is called after the broker's own.
@@ -217,7 +217,7 @@ class Broker:
             return None
 
     async def adopt(self, name: str, stream: str, partition: int, config: dict[str, str]) -> LiveTopic:
-        """Make a Redis Stream a partition; see `broker.native.adoption.adopt`.
+        """See `native.adoption.adopt`.
 
         Raises:
             InvalidConfig: the key is Headrace's own, or `headrace.adopt.prefixes` does not have it.
@@ -239,7 +239,7 @@ class Broker:
         return await adopt(self.topics, name, stream, partition, config)
 
     async def convert(self, name: str, storage: str) -> int:
-        """See `broker.native.conversion.convert`."""
+        """See `native.conversion.convert`."""
         return await convert(
             self.topics, name, storage, NativeGroupOffsets(self.groups, self.instances, self.positions)
         )
@@ -276,7 +276,7 @@ class Broker:
     async def find_offset(
         self, partition: Source, timestamp: int, searcher: Searcher | None = None, isolation: Isolation = UNCOMMITTED
     ) -> FoundOffset:
-        """See `broker.partition.offset_lookup.find`."""
+        """See `offset_lookup.find`."""
         return await partition.find_offset(timestamp, searcher or self.searcher(), isolation)
 
     async def source(self, partition: Partition, offset: int = 0) -> Source:

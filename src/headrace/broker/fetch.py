@@ -74,7 +74,7 @@ class Wakeups:
         self._over = False
 
     def add(self, again: Callable[[], None]) -> None:
-        """Call `again` in the next `run`, at the latest in the next turn of the event loop."""
+        """Call `again` in the next `run`, at the latest in the next turn."""
         if not self._due:
             self._soon()
         self._due.append(again)
@@ -90,7 +90,7 @@ class Wakeups:
                 self._soon()
 
     def run(self) -> None:
-        """Continue due fetches, unless this turn of the event loop has used its time slice."""
+        """Continue due fetches, unless this turn has used its time slice."""
         due = self._due
         if not due or self._over:
             return

@@ -131,7 +131,7 @@ def topics_read(broker: Broker, runner: GroupRunner) -> Iterator[str]:
 def log_lags(
     broker: Broker, positions: Mapping[TopicPartition, OffsetAndMetadata], topics: Iterable[str]
 ) -> Iterator[tuple[str, int, int]]:
-    """Yield topic, partition and lag for topics whose offsets count records and whose leader is this server."""
+    """Yield topic, partition and lag for topics led here whose offsets count records."""
     for topic in topics:
         if not broker.topics.has(topic):
             continue

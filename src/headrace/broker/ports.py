@@ -1,4 +1,4 @@
-"""Interfaces that the broker requires of its storage. `storage` implements them, and `server` connects both.
+"""Interfaces that the broker requires of its storage.
 
 All calls raise `topics.errors` classes: `Fenced`, `StorageFull`, `StorageUnavailable`, or those documented.
 """
@@ -26,10 +26,10 @@ class TopicStorage(Protocol):
         """Return all readable topics in name order."""
 
     async def find(self, name: str) -> Topic | None:
-        """Return the stored topic of a name, if any. Raises UnreadableTopic."""
+        """Return a stored topic, if any. Raises UnreadableTopic."""
 
     def unreadable(self, name: str) -> str | None:
-        """Return why the entry of a name is unreadable, if it is known to be."""
+        """Return why an entry is unreadable, if known."""
 
     async def delete_unreadable(self, name: str) -> None:
         """Remove an unreadable entry and its data. Raises UnknownTopic: it is readable."""
@@ -55,10 +55,10 @@ class TopicStorage(Protocol):
         """
 
     async def drop_streams(self, topic: Topic) -> None:
-        """Remove a topic's streams and side keys, except adopted ones. The registry entry stays."""
+        """Remove a topic's streams and side keys, except adopted ones, but not its registry entry."""
 
     async def note(self, topic: Topic) -> None:
-        """Note a topic's future streams. `finish_deletions` removes them unless a topic has them by then."""
+        """Note future streams. `finish_deletions` removes them unless a topic has them by then."""
 
     async def finish_deletions(self, of: Topic | None = None) -> None:
         """Remove noted streams that no topic has. `load` completes an interrupted run.
@@ -70,7 +70,7 @@ class TopicStorage(Protocol):
         """
 
     async def allocate_producer_ids(self, count: int) -> int:
-        """Return the first of `count` producer ids, unique in all virtual clusters."""
+        """Return the first of `count` ids, unique in all virtual clusters."""
 
 
 class LogLookup(Protocol):
@@ -81,7 +81,7 @@ class LogLookup(Protocol):
     ) -> list[StoredBatch]:
         """Return at most `count` batches up to offset `end`, from the one with `offset` or the next one.
 
-        With `join`, contiguous batches except the last may be joined up to that many bytes, and more may be returned.
+        With `join`, contiguous batches except the last may be joined up to that many bytes, and more returned.
         """
 
     async def find_timestamp(self, stream: str, timestamp: int) -> StoredBatch | None:
@@ -119,7 +119,7 @@ class InSyncReplicas(Protocol):
         """Whether replicas are possible."""
 
     def primary(self, stream: str) -> object:
-        """Return a stream's primary. It is equal while writes use the same connection to the same server."""
+        """Return a stream's primary, equal while writes use the same connection to the same server."""
 
     def confirm(self, stream: str, copies: int, wait_ms: int | None, done: PlaceDone) -> None:
         """Call `done` when `copies` servers have everything acknowledged of a stream so far.
@@ -141,27 +141,24 @@ class LogStorage(LogLookup, Protocol):
         """Waits for replicas."""
 
     async def look(self, stream: str) -> LogLook:
-        """Return the current state of a log that another server leads."""
+        """Return a log's current state."""
 
     async def open(self, stream: str, lost: Lost, *, create: bool = False, view: int | None = None) -> OpenedLog:
         """Recover a log: fence earlier leaders, and return its bounds.
 
-        `lost` is called once when ownership is in doubt. The log must then be recovered before any write. Without
-        `create`, a missing log raises UnknownTopic. Fenced is raised if a view later than `view` exists.
+        `lost` is called once when ownership is in doubt. The log must then be recovered before any write. Raises
+        UnknownTopic without `create` if it is missing, and Fenced if a view later than `view` exists.
         """
 
     def forget(self, stream: str, lost: Lost) -> None:
-        """Forget a deleted log, identified by its `lost`, which is not called. Writes in flight fail.
-
-        A log that was recovered again since is not affected.
-        """
+        """Forget a deleted log by its `lost`, unless recovered again since. Writes in flight fail without a call."""
 
     def place(self, stream: str, append: Append, base_offset: int, done: PlaceDone) -> None:
         """Write a batch, stamped with its offset, after the previous one.
 
-        `done` gets None once the batch is acknowledged, else the error, which puts ownership in doubt. It is called
-        before this returns if the outcome is certain, else in order from the connection's reader. Batches of one event
-        loop turn are written together.
+        `done` gets None once it is acknowledged, else the error, which puts ownership in doubt. It is called before
+        this returns if the outcome is certain, else in order from the connection's reader. Batches of one event loop
+        turn are written together.
         """
 
     async def settle(self, stream: str) -> None:
@@ -191,9 +188,7 @@ class LogStorage(LogLookup, Protocol):
     ) -> int:
         """Drop leading batches older than `before_ms`, beyond `max_bytes` or before an offset.
 
-        Return the log start offset.
-
-        It never passes the offset of the last `save_producers`, nor `up_to`.
+        Return the log start offset, which never passes the offset of the last `save_producers`, nor `up_to`.
         """
 
     async def size(self, stream: str) -> int:
@@ -220,7 +215,7 @@ class NativeStorage(Protocol):
         """Return the stream's approximate bytes in Redis. 0: it does not exist."""
 
     async def ahead_ms(self, stream: NativeStream) -> int:
-        """Return the maximum milliseconds by which a record's timestamp was ahead of its offset's."""
+        """Return the most milliseconds by which a record's timestamp was ahead of its offset's."""
 
     def append(
         self, stream: NativeStream, append: Append, done: AppendDone, *, follows: bool = False, least: int = 0
@@ -232,7 +227,7 @@ class NativeStorage(Protocol):
         """
 
     def refuse_waiting(self, stream: NativeStream, error: TopicError) -> None:
-        """Reject waiting appends to a stream that has no topic any more."""
+        """Reject waiting appends to a stream without topic."""
 
     async def settle(self, stream: NativeStream) -> None:
         """Return when all earlier appends have their result."""
@@ -242,7 +237,7 @@ class NativeStorage(Protocol):
     ) -> NativeRead:
         """Return entries from `offset` to `before`, of about `limit` bytes, but at least one.
 
-        If that one exceeds `first` bytes, nothing is read, and the result has its size in `wants`.
+        If that one exceeds `first` bytes, nothing is read, and `wants` has its size.
         """
 
     async def read_last(
@@ -265,7 +260,7 @@ class NativeStorage(Protocol):
         """Return new entries of the group, which become pending for `member`: at most `count`, otherwise as `read`.
 
         Raises GroupGone; GroupPassed if another member has entered, or the group has left `last_id` and its members
-        have pending entries from offset `at` on.
+        have pending entries from `at` on.
         """
 
     async def read_pending(
@@ -282,7 +277,7 @@ class NativeStorage(Protocol):
         """Return entries from `offset` to `before` that are pending for `member`. Raises GroupGone."""
 
     async def is_gap(self, stream: NativeStream, start: int | str, end: int) -> bool:
-        """Return whether no entry exists from an offset, or after an id, to before another offset."""
+        """Whether no entry exists from an offset, or after an id, to before another offset."""
 
     async def trim(
         self,
@@ -304,7 +299,7 @@ class NativeStorage(Protocol):
         """Stop watching."""
 
     async def enter(self, stream: NativeStream, group: str, member: str, create_at: int) -> Entered:
-        """Enter a member: create the group if missing, and take over entries that earlier owners left pending."""
+        """Enter a member: create the group if missing, and take over earlier owners' pending entries."""
 
     async def commit(self, stream: NativeStream, group: str, offset: int, kind: str = "") -> tuple[int, bool]:
         """Acknowledge entries below an offset. Return their number, and whether the group moved."""
@@ -322,7 +317,7 @@ class NativeStorage(Protocol):
         """Destroy the Redis group unless a Redis program uses it."""
 
     async def group_lags(self, stream: NativeStream) -> list[GroupLag]:
-        """Return all Redis consumer groups of the stream with their lag."""
+        """Return all Redis consumer groups with their lag."""
 
 
 class GroupStorage(Protocol):
@@ -334,8 +329,8 @@ class GroupStorage(Protocol):
     async def save(self, group: str, changes: Sequence[GroupChange], view: int | None = None) -> None:
         """Store all changes atomically, except very many offsets.
 
-        Those are stored a few hundred at a time, the last ones with the rest. After a failure some are stored: the
-        client has no response and commits again. Raises Fenced if another broker owned the group by a later view.
+        Those are stored a few hundred at a time, the last ones with the rest. After a failure some are stored, and the
+        client commits again. Raises Fenced if another broker owned the group by a later view.
         """
 
     async def names(self) -> list[str]:
@@ -348,7 +343,7 @@ class GroupStorage(Protocol):
         """
 
     def is_offline(self, group: str) -> bool:
-        """Whether its keys had unexpected contents at the last load: it can only be deleted."""
+        """Whether its keys had unexpected contents: it can only be deleted."""
 
     async def drop_offline(self, group: str) -> None:
         """Remove the keys of such a group."""
@@ -370,10 +365,10 @@ class DocumentStorage(Protocol):
     async def save(
         self, changes: Mapping[tuple[str, str], bytes | None], lock: Lock | None = None
     ) -> Mapping[str, int]:
-        """Store all changes atomically and durably, and return new revisions of their kinds; none for a single broker.
+        """Store all changes atomically and durably. Return new revisions of their kinds; none for a single broker.
 
-        Maps (kind, id) to the new document; None removes it. `lock` is the one from `locked`, if any, under which the
-        changes were decided.
+        Maps (kind, id) to the new document; None removes it. `lock` is the one under which the changes were decided, if
+        any.
 
         Raises:
             LockLost: the lock was lost, nothing was written; StorageUnavailable, StorageFull, Fenced.
@@ -382,10 +377,7 @@ class DocumentStorage(Protocol):
     def locked(self, name: str) -> AbstractAsyncContextManager[Lock]:
         """Hold a lock among brokers. A single broker never waits.
 
-        A holder that dies loses it after a few seconds.
-
-        Raises:
-            LockLost: others held it too long; StorageUnavailable.
+        A holder that dies loses it after a few seconds. Raises LockLost if others held it too long, StorageUnavailable.
         """
 
     async def keep(self, kind: str, name: str, document: bytes) -> bytes:
@@ -436,7 +428,7 @@ class MembershipStorage(Protocol):
     """Data that the brokers of a keyspace share. All calls raise StorageUnavailable."""
 
     async def beat(self, me: Member, counter: int, known: View | None) -> tuple[View | None, Counters, str]:
-        """Send a heartbeat. Return the view, all heartbeat counters, and the id of the last change."""
+        """Send a heartbeat. Return the view, all counters, and the id of the last change."""
 
     async def change(self, proposal: Proposal) -> View:
         """Store a proposed view unless another broker was faster. Return the current one."""
@@ -467,7 +459,7 @@ class ClusterStorage(Storage, Protocol):
     """Storage of a server with several virtual clusters. Its own data is the default one's."""
 
     def in_cluster(self, name: str) -> Storage:
-        """Return the storage of another virtual cluster, with separate topics and groups."""
+        """Return another virtual cluster's storage, with separate topics and groups."""
 
     async def move_topic(self, topic: Topic, source: str, target: str) -> None:
         """Move a topic to another virtual cluster, with its streams. Raises UnknownTopic, TopicExists."""

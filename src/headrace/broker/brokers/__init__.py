@@ -1,4 +1,4 @@
 """Membership, ownership, leadership, metadata changes and remote reads of a broker in a cluster.
 
-Decisions are in the pure package `headrace.membership`. May import what `broker` may import.
+Decisions are in the pure package `headrace.membership`.
 """

@@ -24,7 +24,7 @@ A primary that was paused until its replica was promoted reports old data until 
 
 
 class RemotePartitionReader:
-    """`broker.partition.partition.Source` without waiting readers and cache."""
+    """A `Source` without waiting readers and cache."""
 
     has_gaps = False
 
@@ -72,7 +72,7 @@ class RemotePartitionReader:
 
     @property
     def deleted(self) -> bool:
-        """Whether its topic is deleted."""
+        """See `Source.deleted`."""
         return self._partition.deleted
 
     @property
@@ -89,7 +89,7 @@ class RemotePartitionReader:
 
     @property
     def leader_epoch(self) -> int:
-        """Leader epoch of the last recovery. -1: none."""
+        """See `Source.leader_epoch`."""
         epochs = self._look.epochs
         return -1 if epochs is None else epochs.rows[-1].epoch
 

@@ -297,7 +297,6 @@ class Leadership:
         return await asyncio.gather(*(self._open_one(log, topic) for log, topic in some))
 
     async def _open_one(self, log: LeaderPartition, topic: Topic | None) -> bool:
-        """Recover a log. Return whether it must be retried."""
         if log.deleted or log.leader is not None:
             return False
         try:

@@ -62,7 +62,6 @@ SECURITY_KEYS: tuple[ConfigKey, ...] = (
 """Part of `broker.config.keys.BROKER_KEYS`."""
 
 
-# Quotas, under Kafka's names.
 UNLIMITED_RATE = 2**31 - 1
 """`max.connection.creation.rate` without a limit."""
 QUOTA_KEYS: tuple[ConfigKey, ...] = (
@@ -79,7 +78,6 @@ QUOTA_KEYS: tuple[ConfigKey, ...] = (
 """Part of `broker.config.keys.BROKER_KEYS`."""
 
 
-# Authorization, under Kafka's names.
 KEY_PREFIX = "headrace"
 """Prefix of Headrace's own Redis keys, before a colon."""
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"

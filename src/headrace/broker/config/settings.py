@@ -200,7 +200,7 @@ _CLIENT_AUTH = "ssl.client.auth"
 
 
 def checked_listener_setting(name: str, text: str) -> str:
-    """Return the normalized text of a setting with `LISTENER_PREFIX`. Raises InvalidSetting."""
+    """As `BrokerSettings.check`, for a setting with `LISTENER_PREFIX`."""
     match = _LISTENER_SETTING.fullmatch(name)
     if match is None:
         raise InvalidSetting(

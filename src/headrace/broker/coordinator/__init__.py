@@ -1,4 +1,4 @@
 """The group coordinator: groups with their runners and timers, OCI instances.
 
-The rules are in the pure package `headrace.groups`. May import what `broker` may import.
+The rules are in the pure package `headrace.groups`.
 """

@@ -103,7 +103,7 @@ class Coordinator(ABC, Generic[M]):
         """Drop a machine that moved or could not be loaded."""
 
     def in_doubt(self) -> bool:
-        """Whether another broker may coordinate its machines now."""
+        """See `runtime.Doubt`."""
         if doubted := not self._ownership.certain:
             self.doubted_ms = self.clock.ticks_ms()
         return doubted

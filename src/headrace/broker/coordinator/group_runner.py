@@ -78,7 +78,7 @@ class GroupMemory:
     """Memory limits of one server."""
 
     def __init__(self, members: int = 256 << 20, offsets: int = 512 << 20) -> None:
-        """Start empty, with `headrace.groups.max.bytes` and `headrace.offsets.max.bytes`."""
+        """Limits: `headrace.groups.max.bytes` and `headrace.offsets.max.bytes`."""
         self.members = Total("headrace.groups.max.bytes", members)
         self.offsets = Total("headrace.offsets.max.bytes", offsets)
 

@@ -27,12 +27,10 @@ from headrace.topics.model import Topic
 from headrace.topics.native import STORAGE, with_adopted
 
 
-# Replace a topic in the registry by the same one with other streams.
 async def replace(topics: TopicStorage, target: Topic, before: Topic, view: int | None) -> None:
-    """Replace a topic, fenced by the broker epoch in which this server was alone. None: no fencing.
+    """Give a topic other streams, fenced by the broker epoch in which this server was alone. None: no fencing.
 
-    A broker that joined later would append to the old streams, which have no readers. Its newer epoch fences the
-    replacement.
+    A broker that joined later would append to the old streams, which have no readers.
 
     Raises:
         TopicChanged: the topic is no longer `before`. Fenced: a newer epoch exists.
@@ -50,7 +48,7 @@ _log = structlog.get_logger("headrace.broker.native")
 
 
 async def adopt(table: TopicTable, name: str, stream: str, partition: int, config: dict[str, str]) -> LiveTopic:
-    """Adopt an existing Redis Stream, unchanged, as a topic's next partition or in place of an empty one.
+    """Adopt a Redis Stream, unchanged, as a topic's next partition or in place of an empty one.
 
     A missing topic is created with partition 0 and `config`. By default, retention is off.
 

@@ -32,8 +32,7 @@ class Piece(NamedTuple):
 def pieces(batch: Buffer, base_offset: int, first_offset: int) -> Iterator[Piece]:
     """Yield the records of a batch from `first_offset` in pieces. Other threads can run in between.
 
-    Memory holds the decompressed batch and one piece at a time. The batch may have any stamp. A control batch yields
-    nothing.
+    Memory holds the decompressed batch and one piece. The batch may have any stamp. A control batch yields nothing.
 
     Raises:
         BatchError: the batch cannot be read. Earlier pieces were yielded.

@@ -1,9 +1,9 @@
 """Convert a topic to the other storage: the same records in order, at other offsets.
 
 Records are copied to new streams while the topic is in use. Then clients receive retriable errors for a moment, the
-rest is copied, and the registry entry is replaced. Only this last step commits the conversion. If the server fails
-before it, the topic is unchanged, and the next start, creation or conversion removes the copy. Committed offsets are
-converted record by record, for groups without members.
+rest is copied, and the registry entry is replaced, which commits the conversion. If the server fails before, the topic
+is unchanged, and the next start, creation or conversion removes the copy. Committed offsets are converted record by
+record, for groups without members.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ class Conversion:
     def __init__(
         self, partitions: Sequence[Partition], targets: Sequence[Partition], positions: Mapping[int, set[int]]
     ) -> None:
-        """Prepare a conversion to `targets`, which are open and empty. `positions` are offsets to convert."""
+        """`targets` are open and empty. `positions` are offsets to convert."""
         self._partitions = partitions
         self._targets = targets
         self._at = [0 for _ in partitions]
@@ -108,8 +108,8 @@ class Conversion:
     async def begin_at_the_first_record(self) -> None:
         """Set each target's log start offset to its first offset.
 
-        A reader with a saved log offset, such as a Spark checkpoint, then gets an out-of-range error instead of all
-        records again.
+        A reader with a saved log offset, such as a Spark checkpoint, then gets an out-of-range error, not all records
+        again.
         """
         for index, first in self._firsts.items():
             await self._targets[index].delete_before(first)
@@ -201,7 +201,7 @@ async def _next(made: Iterator[Piece], batch: Buffer) -> Piece | None:
 def target_of(topic: Topic, storage: str) -> Topic:
     """Return the converted topic with new stream names.
 
-    The names include the topic's id, because virtual clusters may have topics of the same name.
+    They include the topic's id: virtual clusters may have topics of the same name.
 
     Raises:
         InvalidConfig: the storage is unknown or already in use.
@@ -232,10 +232,10 @@ async def _convert(table: TopicTable, name: str, storage: str, move: CarryOffset
         view = table.leading.check_alone(f"topic {name!r} cannot be converted")
         before, target = live.topic, target_of(live.topic, storage)
         wanted = await move.wanted(live)
-        # Remove streams of an earlier attempt, and of earlier use of that storage.
+        # Streams of an earlier attempt, and of earlier use of that storage.
         await table.storage.topics.finish_deletions(before)
         await table.storage.topics.drop_streams(target)
-        # Record the new keys first, so that a later start can remove them after a failure.
+        # First, so that a later start can remove the keys after a failure.
         await table.storage.topics.note(target)
         config = resolve(target.config, table.defaults)
         converted = LiveTopic(target, config, await table.manager(config).open(target, config, 0, listed=False))
@@ -272,7 +272,7 @@ async def _convert(table: TopicTable, name: str, storage: str, move: CarryOffset
         closed = live.partitions
         live.topic, live.config = target, converted.config
         table.put(live, converted.partitions)
-        # Brokers ignored these leaders while the registry did not have the logs.
+        # Brokers ignored them while the registry did not have the logs.
         table.leading.republish(converted.partitions, {})
         for partition in closed:
             partition.close()
@@ -286,7 +286,7 @@ async def _convert(table: TopicTable, name: str, storage: str, move: CarryOffset
 
 
 async def _drop(table: TopicTable, before: Topic) -> None:
-    """Remove the old streams. Failed removals are retried with the next topic creation or start."""
+    """Remove the old streams. Failures are retried with the next topic creation or start."""
     try:
         await retry_while_unavailable(table.storage.topics.finish_deletions)
     except TopicError as error:
@@ -302,7 +302,7 @@ async def _check_offsets(live: LiveTopic, wanted: Mapping[int, set[int]], move: 
 
 
 async def _check_view(table: TopicTable, topic: Topic, view: int | None) -> None:
-    """Raise Fenced, before offsets change, if this server is no longer alone. Redis knows of another broker first."""
+    """Raise Fenced, before offsets change, if this server is no longer alone. Redis knows first."""
     if view is not None:
         await table.storage.topics.replace(topic, topic, view)
 
@@ -320,7 +320,7 @@ async def _carry_back(live: LiveTopic, wanted: Mapping[int, set[int]], move: Car
 
 
 class NativeGroupOffsets:
-    """Committed offsets of all groups of a broker in one topic; implements `CarryOffsets`."""
+    """Committed offsets of all groups of a broker; implements `CarryOffsets`."""
 
     def __init__(self, groups: GroupCoordinator, instances: Instances, committed: CommittedOffsets) -> None:
         self._groups = groups
@@ -329,10 +329,9 @@ class NativeGroupOffsets:
         self._stand: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
 
     async def wanted(self, live: LiveTopic) -> dict[int, set[int]]:
-        """Return committed offsets by partition.
+        """See `CarryOffsets.wanted`.
 
         Raises:
-            InvalidConfig: a group has members.
             StorageUnavailable: a group is not loaded, for example because its broker failed.
         """
         name = live.topic.name
@@ -362,7 +361,7 @@ class NativeGroupOffsets:
                     raise StorageUnavailable(f"group {name!r} is not known here yet: {refused.name}")
 
     async def carry(self, live: LiveTopic, moved: Mapping[tuple[int, int], int]) -> None:
-        """Commit as many new offsets as possible. Raises StorageUnavailable if any failed."""
+        """See `CarryOffsets.carry`."""
         left = dict(self._stand)
         refused: dict[str, CommitResult] = {}
 

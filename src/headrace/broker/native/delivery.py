@@ -7,15 +7,15 @@ A fetch offset has one of three meanings:
 - The group's next offset, or the gap before it. New entries follow (`>`).
 - The committed offset (OffsetFetch), or after a restart or rebalance an offset between it and the next one. The
 member's pending entries follow, then `>`.
-- Any other offset is a seek. It is read without the group (XRANGE), and only a commit moves the group's offset. A seek
-back ends at the group's next offset.
+- Any other offset is a seek, read without the group (XRANGE); only a commit moves the group's offset. A seek back ends
+at the group's next offset.
 
 While Redis accepts no writes, for example with a full disk, a member that is up to date reads on with XRANGE. Its first
 fetch afterwards records these entries as delivered. Another program in the group may receive them first.
 
-While a partition and its group change brokers, both brokers may read for it. The old one may still serve a waiting
-fetch whose response the client discards. Its entries are pending but undelivered, so Redis checks for such entries
-before each read of new ones.
+While a partition and its group change brokers, both may read for it. The old one may still serve a waiting fetch whose
+response the client discards. Its entries are pending but undelivered, so Redis checks for them before each read of new
+ones.
 """
 
 import asyncio
@@ -62,10 +62,10 @@ class Delivery:
         most_pending: int,
         reads: ReadBudget,
     ) -> None:
-        """Start before the first read.
+        """`told` returns once the last offset in an OffsetFetch response.
 
-        `told` returns once the last offset in an OffsetFetch response. From `most_pending` pending entries, reads are
-        no longer recorded. `reads` is the budget of the kept entries, which are dropped first if memory is short.
+        From `most_pending` pending entries, reads are no longer recorded. `reads` is the budget of the kept entries,
+        which are dropped first.
         """
         self.group = group
         self.partition = partition
@@ -95,11 +95,11 @@ class Delivery:
 
     @property
     def sought_back(self) -> bool:
-        """Whether the member reads earlier entries again, so that its commits move the group back."""
+        """Whether the member reads earlier entries again, so that commits move the group back."""
         return self._back and self.mode is Mode.SEEK
 
     def reset(self) -> None:
-        """Drop the memory state. The next fetch is classified like the first."""
+        """Drop the memory state, so that the next fetch is like the first."""
         self._stale = True
         if not self._lock.locked():
             self._forget()
@@ -135,11 +135,11 @@ class Delivery:
                 self._held.came(size)
 
     def acknowledged(self, count: int) -> None:
-        """Subtract `count` acknowledged entries from the pending ones."""
+        """Subtract acknowledged entries from the pending ones."""
         self._pending = max(0, self._pending - count)
 
     def at_end(self, member: str, offset: int) -> bool:
-        """Return whether the member had everything available at its last fetch."""
+        """Whether the member had everything available at its last fetch."""
         return (
             self.member == member
             and self.mode is Mode.NEW
@@ -155,7 +155,7 @@ class Delivery:
             OffsetOutOfRange, UnknownTopic, StorageUnavailable, TopicError: nothing can be read.
             NeedsRoom: the first record exceeds `first` bytes and was not delivered.
         """
-        # The client may disconnect, but entries that Redis recorded as delivered must be kept.
+        # The client may disconnect, but delivered entries must be kept.
         return await to_the_end(self._read(member, offset, limit, LARGEST_ENTRY if first is None else first))
 
     async def _read(self, member: str, offset: int, limit: int, first: int) -> tuple[list[Buffer], int]:
@@ -164,12 +164,12 @@ class Delivery:
                 try:
                     return await self._serve(member, offset, limit, first)
                 except GroupGone:
-                    # The group was destroyed. Create it again at the member's offset.
+                    # The group was destroyed. Create it at the member's offset.
                     self._forget()
                     if attempt + 1 == _TRIES:
                         raise TopicError(f"group {self.group!r} of {self.partition.stream} is gone again") from None
                 except (StorageNotWritten, StorageNotReplicated):
-                    # Redis refused the whole call, so the memory state is still valid.
+                    # Redis refused the whole call, so memory is still valid.
                     found = await self._unrecorded(member, offset, limit, first)
                     if found is None:
                         raise
@@ -194,7 +194,7 @@ class Delivery:
                 found = await self.partition.read_range(offset, limit, before, first=first)
                 if found:
                     return take(found, limit)
-                # The entries in between are gone, so continue with undelivered ones.
+                # Those in between are gone, so continue with undelivered ones.
                 self.mode = Mode.NEW
         self._drop_kept(offset)
         size = sum(len(each.batch) for each in self._kept)
@@ -207,7 +207,7 @@ class Delivery:
     async def _unrecorded(self, member: str, offset: int, limit: int, first: int) -> tuple[list[Buffer], int] | None:
         """Return kept entries or those after all delivered ones while Redis accepts no writes.
 
-        None if entries in between were delivered, because only a write shows to which member.
+        None if entries in between were delivered: only a write shows to which member.
         """
         if self._kept and self.member == member and self._continues(offset):
             self._drop_kept(offset)
@@ -331,7 +331,7 @@ class Delivery:
         return True
 
     def _is_large(self, read: NativeRead) -> bool:
-        """Return whether the next entry does not fit after the kept ones. Raise NeedsRoom if none are kept."""
+        """Whether the next entry does not fit after the kept ones. Raise NeedsRoom if none are kept."""
         if read.wants and not self._kept:
             raise NeedsRoom(read.wants)
         return read.wants > 0
@@ -351,7 +351,7 @@ class Delivery:
         except OffsetOutOfRange:
             if not before:
                 raise
-            # Serve the entries read so far first. Redis has the others as pending.
+            # Serve those read so far first. Redis has the others as pending.
             while len(self._kept) > before:
                 self._kept.pop()
             self._next = start

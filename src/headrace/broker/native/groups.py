@@ -38,7 +38,7 @@ from headrace.topics.errors import StorageUnavailable, TopicError, UnknownTopic
 from headrace.topics.native import GroupLag, NotAStream
 
 
-# A native partition for one Fetch. Each fetch queries Redis at least once, because any client may add entries.
+# Each fetch queries Redis at least once, because any client may add entries.
 class Reader:
     """A partition for a reader without a group."""
 
@@ -48,12 +48,12 @@ class Reader:
 
     @property
     def log_start(self) -> int:
-        """First readable offset."""
+        """See `Readable`."""
         return self.partition.log_start
 
     @property
     def log_end(self) -> int:
-        """The offset after the last record."""
+        """See `Readable`."""
         return self.partition.log_end
 
     has_gaps = True
@@ -67,7 +67,7 @@ class Reader:
         self.partition.check_readable(offset)
 
     def at_end(self, offset: int, isolation: Isolation = UNCOMMITTED) -> bool:
-        """Return whether a read would find nothing; False before the first query."""
+        """See `Readable.at_end`. False before the first query."""
         return self._asked and self.partition.visible_end(isolation) <= offset
 
     def cached(self, offset: int, *, ahead: bool = True) -> bool:
@@ -77,7 +77,7 @@ class Reader:
     def read_cached(
         self, offset: int, limit: int, *, whole_first: bool, join: bool = False, isolation: Isolation = UNCOMMITTED
     ) -> tuple[list[Buffer], int]:
-        """Return nothing: native topics have no cache."""
+        """Return nothing."""
         return [], 0
 
     async def read_stored(
@@ -89,16 +89,16 @@ class Reader:
         first: int | None = None,
         isolation: Isolation = UNCOMMITTED,
     ) -> tuple[list[Buffer], int]:
-        """Return batches from `offset`; see `NativePartition.read_stored`."""
+        """See `NativePartition.read_stored`."""
         self._asked = True
         return await self.partition.read_stored(offset, limit, first=first, isolation=isolation)
 
     def watch(self, watcher: Watcher) -> None:
-        """Call `watcher` for new records."""
+        """See `Readable`."""
         self.partition.watch(watcher)
 
     def unwatch(self, watcher: Watcher) -> None:
-        """Stop calling `watcher`."""
+        """See `Readable`."""
         self.partition.unwatch(watcher)
 
 
@@ -111,7 +111,7 @@ class GroupReader(Reader):
         self._member = member
 
     def at_end(self, offset: int, isolation: Isolation = UNCOMMITTED) -> bool:
-        """Return whether a read would find nothing; False before the first query."""
+        """See `Reader.at_end`."""
         return super().at_end(offset, isolation) and self._delivery.at_end(self._member, offset)
 
     async def read_stored(
@@ -123,21 +123,21 @@ class GroupReader(Reader):
         first: int | None = None,
         isolation: Isolation = UNCOMMITTED,
     ) -> tuple[list[Buffer], int]:
-        """Return batches for this member; see `Delivery.read`."""
+        """See `Delivery.read`."""
         self._asked = True
         return await self._delivery.read(self._member, offset, limit, first)
 
 
 # State of a native topic in Redis as JSON, which DescribeConfigs shows as `headrace.native`.
 #
-# `records` and `unfit` have the number of entries per partition (null: its key is no stream), and of those without
-# offset. `groups` has for each Redis consumer group and partition the entries that are `undelivered` (null: unknown)
-# and `pending`, and the number of `consumers`.
+# `records` and `unfit` count entries per partition (null: its key is no stream), and those without offset. `groups` has
+# for each Redis consumer group and partition the entries that are `undelivered` (null: unknown) and `pending`, and the
+# number of `consumers`.
 _encode = msgspec.json.encode
 
 
 async def describe(partitions: Sequence[NativePartition]) -> str:
-    """Return the description of a topic's partitions. Raises StorageUnavailable."""
+    """Return a description of partitions. Raises StorageUnavailable."""
     records: list[int | None] = []
     unfit = [partition.unfit for partition in partitions]
     groups: dict[str, bytearray] = {}
@@ -180,7 +180,7 @@ class NativeGroups:
         reads: ReadBudget,
         lane: CooperativeScheduler,
     ) -> None:
-        """Start empty; `topic_added` and `load` fill it. For `most_pending` and `reads`, see `Delivery`."""
+        """For `most_pending` and `reads`, see `Delivery`."""
         self._storage = storage
         self._lane = lane
         self._lives: dict[str, LiveTopic] = {}
@@ -194,8 +194,6 @@ class NativeGroups:
         """Last offset in an OffsetFetch response. A member that starts there does not seek, even if others advanced."""
         self._deliveries: dict[tuple[str, TopicPartition], Delivery] = {}
 
-    # The storage of groups
-
     async def load(self) -> list[StoredGroup]:
         """Return every stored group and record its owners."""
         groups = await self._storage.load()
@@ -204,11 +202,11 @@ class NativeGroups:
         return groups
 
     async def names(self) -> list[str]:
-        """Return the names of all groups. Some may have ended."""
+        """See `GroupStorage.names`."""
         return await self._storage.names()
 
     def is_offline(self, group: str) -> bool:
-        """Return whether the group's keys hold foreign data."""
+        """See `GroupStorage.is_offline`."""
         return self._storage.is_offline(group)
 
     async def drop_offline(self, group: str) -> None:
@@ -230,8 +228,8 @@ class NativeGroups:
     async def save(self, group: str, changes: Sequence[GroupChange], view: int | None = None) -> None:
         """Acknowledge commits, store the changes, then remove consumers of members that left.
 
-        An ended group's Redis groups are deleted first, because a new group of that name would resume from them. After
-        a failure in between, the group can be deleted again.
+        An ended group's Redis groups are deleted first: a new group of that name would resume from them. After a
+        failure in between, it can be deleted again.
         """
         for change in changes:
             if isinstance(change, SaveOffsets) and self._natives:
@@ -248,12 +246,10 @@ class NativeGroups:
         await self._storage.save(group, changes, view)
         self._owners.apply(group, changes)
         if any(isinstance(change, SaveMember) for change in changes):
-            # A new generation classifies the fetches of every partition again.
+            # A new generation classifies the fetches again.
             self._reset(group)
         for member, partitions in left.items():
             await self._leave(group, member, partitions)
-
-    # Commits
 
     async def _commit(self, group: str, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         places = [place for place, position in positions.items() if place in self._natives and position.offset >= 0]
@@ -294,15 +290,12 @@ class NativeGroups:
     async def positions(
         self, group: str, committed: Mapping[TopicPartition, OffsetAndMetadata], asked: Iterable[TopicPartition] | None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return committed offsets: from Redis for native topics, otherwise as stored in `committed`.
+        """Return committed offsets: from Redis for native topics, otherwise from `committed`.
 
-        `asked` are the partitions to return; None for all. Those without an offset are missing.
-
-        Raises:
-            StorageUnavailable: Redis does not respond.
+        `asked`: partitions; None for all. Those without an offset are missing. Raises StorageUnavailable.
         """
         if asked is None:
-            # Computing here is fast, even for thousands of partitions.
+            # Fast, even for thousands of partitions.
             await self._lane.turn()
             positions = dict(committed)
             natives = list(self._natives)
@@ -334,10 +327,8 @@ class NativeGroups:
         # Metadata belongs to the offset with which it was committed.
         return committed if committed is not None and committed.offset == offset else OffsetAndMetadata(offset=offset)
 
-    # Members
-
     def reader(self, partition: Partition, client_id: str, host: str) -> Readable:
-        """Return the partition for a client's Fetch, with its group if exactly one member owns it."""
+        """Return the partition for a Fetch, with its group if exactly one member owns it."""
         if not self._natives:
             return partition
         place = TopicPartition(partition.topic, partition.index)
@@ -399,13 +390,10 @@ class NativeGroups:
 
         await retry_while_unavailable(forget_left)
 
-    # Topics
-
     async def describe(self, topic: str) -> str:
         """Return a native topic's state in Redis as JSON. Concurrent requests share the result.
 
-        Raises:
-            StorageUnavailable, UnknownTopic: the topic cannot be described.
+        Raises StorageUnavailable, UnknownTopic.
         """
         return await self._described.get(topic)
 
@@ -415,7 +403,7 @@ class NativeGroups:
         return await describe(natives_of(self._lives[topic].partitions))
 
     async def lags(self, topic: str, group: str) -> dict[TopicPartition, int | None]:
-        """Return the lag by partition of a native topic, None if unknown. Logs are not included."""
+        """Return the lag by partition of a native topic, None if unknown. Without logs."""
         found: dict[TopicPartition, int | None] = {}
         for partition in natives_of(self._lives[topic].partitions) if self.has(topic) else ():
             place = TopicPartition(topic, partition.index)
@@ -432,7 +420,7 @@ class NativeGroups:
         return found
 
     def has(self, topic: str) -> bool:
-        """Return whether a native topic of this name exists."""
+        """Whether a native topic of this name exists."""
         return topic in self._lives
 
     def topic_added(self, live: LiveTopic) -> None:

@@ -29,7 +29,7 @@ class InFlight:
         """Record a batch sent to Redis.
 
         Returns:
-            Its number for `answered`, and whether an earlier batch of its producer is in flight.
+            Its number, and whether an earlier batch of its producer is in flight.
         """
         producer, epoch, sequence = append.producer_id, append.producer_epoch, append.base_sequence
         if producer < 0:

@@ -108,7 +108,7 @@ class Owners:
         return known.partitions if known is not None else frozenset()
 
     def has_members(self, group: str) -> bool:
-        """Return whether a group has members or a balanced section."""
+        """Whether a group has members or a balanced section."""
         return group in self._by_group
 
 

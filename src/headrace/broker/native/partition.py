@@ -56,7 +56,7 @@ class _Mark(NamedTuple):
 
 
 class NativePartition:
-    """A partition of plain stream entries; implements `broker.partition.partition.Partition`."""
+    """A partition of plain stream entries; implements `Partition`."""
 
     log = None
     has_gaps = entry_per_record = True
@@ -194,8 +194,8 @@ class NativePartition:
     def check_place(self, offset: int, extent: Extent) -> None:
         """Raise OffsetOutOfRange if records from `offset` were removed or the log ends before it.
 
-        A missing range before the first entry may be only an offset gap. Redis counts all entries ever added, so a
-        complete count since `offset` proves a gap.
+        A missing range before the first entry may be an offset gap. Redis counts all entries ever added, so a complete
+        count since `offset` proves a gap.
         """
         if offset > extent.log_end:
             raise outside(self, offset, extent.log_start, extent.log_end)
@@ -224,15 +224,10 @@ class NativePartition:
                 met=self.unfit,
             )
 
-    # Appending
-
     def append(self, append: Append, done: AppendDone, copies: int = 1, wait_ms: int = 0) -> None:
-        """Store a validated batch with one entry per record; see `Partition.append`. It is readable at once.
+        """Store one entry per record; see `Partition.append`. It is readable at once.
 
         Under load the batch waits for its turn, and later errors go to `done`.
-
-        Raises:
-            CorruptBatch, UnknownTopic, StorageUnavailable, NotEnoughReplicas: nothing was stored.
         """
         if self.deleted:
             raise gone(self)
@@ -276,17 +271,16 @@ class NativePartition:
         elif isinstance(result, OffsetsExhausted):
             self._exhaustion.report(self.topic, self.index, result)
         elif isinstance(result, UnknownTopic) and not self.deleted:
-            # Redis lost the stream's metadata by eviction or deletion, perhaps together with the topic.
+            # Redis lost the stream's metadata by eviction or deletion, perhaps with the topic.
             if self._recovery is None:
                 self._recovery = asyncio.get_running_loop().create_task(self._recover())
             result = StorageUnavailable(f"{self.topic}-{self.index}: Redis has lost the partition's state")
         self._told(append, done, result)
 
     def _told(self, append: Append, done: AppendDone, result: Appended | Exception) -> None:
-        """Complete the request, and remember the producer's first batch that was refused temporarily.
+        """Complete the request, and remember the producer's first batch refused temporarily.
 
-        Later batches must be retried after it. If that batch itself is out of order, earlier acknowledged ones are
-        lost.
+        Later batches must be retried after it. If it is itself out of order, earlier acknowledged ones are lost.
         """
         if isinstance(result, NotAStream) or (isinstance(result, TopicError) and type(result) is TopicError):
             self.go_offline(result)
@@ -305,8 +299,6 @@ class NativePartition:
             _log.error("log of a partition not recovered", topic=self.topic, partition=self.index, reason=str(error))
         finally:
             self._recovery = None
-
-    # Reading
 
     def check_readable(self, offset: int) -> None:
         """Raise UnknownTopic once the topic is deleted. Only Redis can check the offset."""
@@ -338,11 +330,8 @@ class NativePartition:
     ) -> tuple[list[Buffer], int]:
         """Return batches of the entries from `offset`, for a reader without a group.
 
-        If no records follow before the log end, an empty batch moves the reader there.
-
-        Raises:
-            OffsetOutOfRange: records were removed, or the log ends before `offset`.
-            NeedsRoom: the first record exceeds `first` bytes.
+        If no records follow before the log end, an empty batch moves the reader there. Raises OffsetOutOfRange, and
+        NeedsRoom if the first record exceeds `first` bytes.
         """
         return take(await self.read_to_end(offset, limit, first=first), limit)
 
@@ -354,8 +343,8 @@ class NativePartition:
     async def empty_to_end(self, offset: int, following: int) -> list[StoredBatch]:
         """Return an empty batch from `offset` to the log end; nothing if records may be between.
 
-        Without it, clients would wait forever before deleted or unserved entries. `following` ends the range read
-        without records; entries may have been added since.
+        Else, clients would wait forever before deleted or unserved entries. `following` ends the range read without
+        records.
         """
         end = self.log_end
         if not await self.storage.is_gap(self.place, following, end):
@@ -402,11 +391,11 @@ class NativePartition:
         return end if start <= offset < end else offset
 
     def _note_barren(self, start: int, end: int) -> None:
-        """Remember a range that will never have records, because new entries follow the last one."""
+        """Remember a range that will never have records: new entries follow the last one."""
         self._barren = (self._barren[0] if self._barren[1] == start else start, end)
 
     async def find_offset(self, timestamp: int, searcher: Searcher, isolation: Isolation = UNCOMMITTED) -> FoundOffset:
-        """Find the first record at or after a timestamp (ms); see `broker.partition.offset_lookup.find`."""
+        """See `offset_lookup.find`."""
         self.check_readable(0)
         if timestamp not in tuple(Special):
             return await find_first(self.storage, self.place, timestamp, searcher)
@@ -421,29 +410,27 @@ class NativePartition:
         return self.log_start
 
     async def trim(self, before_ms: int | None, max_bytes: int | None, up_to: int | None = None) -> None:
-        """Apply retention with XTRIM by id time and bytes. Native topics have no archive, so `up_to` is unused."""
+        """Apply retention with XTRIM by id time and bytes. There is no archive, so `up_to` is unused."""
         self.learn(await self.storage.trim(self.place, before_ms=before_ms, max_bytes=max_bytes))
 
     async def delete_before(self, offset: int) -> None:
-        """Raise the log start offset to `offset`. Raises OffsetOutOfRange."""
+        """See `Partition.delete_before`. Raises OffsetOutOfRange."""
         self.learn(await self.storage.trim(self.place, before_offset=offset))
 
-    # The rest of a partition
-
     def kept(self, offset: int, leader_epoch: int) -> int:
-        """Return `offset`: stream offsets come from the clock and are never reused."""
+        """Return `offset`: offsets come from the clock and are never reused."""
         return offset
 
     def certainly_past_end(self, offset: int) -> bool:
-        """Return whether an offset is past the last reported end."""
+        """Whether an offset is past the last reported end."""
         return offset > self.log_end
 
     async def ask_end(self) -> None:
-        """Refresh the log end, because a client may have seen a later one at another broker."""
+        """Refresh the log end: a client may have seen a later one at another broker."""
         self.learn(await self.storage.extent(self.place))
 
     def at_end(self, offset: int, isolation: Isolation = UNCOMMITTED) -> bool:
-        """Return whether a read would find nothing, by the last reported end."""
+        """See `Readable.at_end`. Uses the last reported end."""
         return offset == self.visible_end(isolation)
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
@@ -451,13 +438,13 @@ class NativePartition:
         return (0, self.log_end) if epoch == 0 else (-1, -1)
 
     async def size(self) -> int:
-        """Return the approximate bytes of the stream in Redis."""
+        """Return the stream's approximate bytes."""
         return await self.storage.size(self.place)
 
     async def settle(self) -> None:
         """Return once every earlier append is answered and the log end is known.
 
-        From then on, Redis refuses appends of brokers with an older epoch, such as a paused broker.
+        From then on, Redis refuses brokers with an older epoch, such as a paused one.
         """
         await self.storage.settle(self.place)
         self.learn(await self.storage.open(self.place))
@@ -469,7 +456,7 @@ class NativePartition:
         """Do nothing: the Redis consumer group stores the committed offset."""
 
     def close(self) -> None:
-        """Wake all waiters of a deleted topic."""
+        """See `Partition.close`."""
         self.deleted = True
         self.storage.unwatch(self.place)
         # By then, the stream name may belong to another topic.

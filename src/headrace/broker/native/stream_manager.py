@@ -20,10 +20,9 @@ _AT_ONCE = 64
 
 
 class StreamManager:
-    """Partitions of one virtual cluster's native topics; implements `broker.topics.live.PartitionManager`."""
+    """A virtual cluster's native partitions; implements `PartitionManager`."""
 
     def __init__(self, storage: Storage, leading: Leadership, clock: Clock, stream_of: StreamName) -> None:
-        """Start without partitions. The clock serves retries of refused batches."""
         self.stream_of = stream_of
         self._storage = storage
         self._leading = leading
@@ -32,7 +31,7 @@ class StreamManager:
     async def open(self, topic: Topic, config: TopicConfig, first: int, *, listed: bool = True) -> list[Partition]:
         """Open the partitions from `first`.
 
-        If a key is not a stream, the partition opens anyway and reports an error to clients until it is one.
+        If a key is not a stream, the partition reports an error to clients until it is one.
         """
         found: list[Partition] = []
         indexes = range(first, topic.partitions)
@@ -62,11 +61,7 @@ def natives_of(partitions: Iterable[Partition]) -> list[NativePartition]:
 async def open_partition(
     topic: Topic, index: int, storage: NativeStorage, clock: Clock, *, must_exist: bool = False
 ) -> NativePartition:
-    """Open one partition.
-
-    Raises:
-        TopicError: an existing stream is required, but is missing or not a stream.
-    """
+    """Open one partition. Raises TopicError: a required stream is missing or not a stream."""
     stream = NativeStream(topic.streams[index], bits_of(topic))
     try:
         extent = await storage.open(stream, must_exist=must_exist)

@@ -14,7 +14,7 @@ _SCAN_BYTES = 1 << 20
 
 async def find_first(storage: NativeStorage, place: NativeStream, timestamp: int, searcher: Searcher) -> FoundOffset:
     """Return the first record with this timestamp (ms) or a later one."""
-    # Ids are times of arrival, and records may be older than that, but ahead of it only as far as one ever was.
+    # Records may be older than their ids, but ahead only as far as one ever was.
     ahead = await storage.ahead_ms(place)
     at, room = max(0, timestamp - ahead) << place.bits, _SCAN_BYTES
     while True:

@@ -1,4 +1,4 @@
 """One partition: leader, readers, cache, high watermark, producer snapshots, recovery, remote (tiered) storage.
 
-Reaches storage and archives through interfaces. May import what `broker` may import.
+Reaches storage and archives through interfaces.
 """

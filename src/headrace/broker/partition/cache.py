@@ -1,7 +1,7 @@
 """Cache recent record batches of all partitions in one bounded budget.
 
-Consumers at the tail read from this cache, not from Redis. A partition's batches are in offset order without gaps and
-end at its log end. When the budget is full, the server drops its oldest batch.
+Consumers at the tail read from it, not from Redis. A partition's batches are in offset order without gaps and end at
+its log end. When the budget is full, the server drops its oldest batch.
 """
 
 from bisect import bisect_right
@@ -32,7 +32,7 @@ _SPAN = Struct(">q15xi")
 
 
 def default_bytes(memory: int) -> int:
-    """Return the default cache size in bytes for a machine with `memory` bytes."""
+    """Return the default cache size for a machine with `memory` bytes."""
     return min(max(memory // _MEMORY_SHARE, LEAST_BYTES), MOST_BYTES)
 
 
@@ -40,10 +40,10 @@ class CacheBudget:
     """Bytes that the tails of all partitions may hold."""
 
     def __init__(self, limit: int, most_held: int = MOST_HELD) -> None:
-        """Start empty.
+        """A negative `limit`, for unknown memory, means the smallest default.
 
-        A negative `limit`, for unknown memory, means the smallest default. `most_held` are additional bytes for batches
-        that wait for replicas, because unreadable batches cannot be dropped.
+        `most_held` are additional bytes for batches that wait for replicas, because unreadable batches cannot be
+        dropped.
         """
         self.most_held = most_held
         self.held = 0
@@ -68,7 +68,7 @@ class CacheBudget:
         self.used -= size + batches * ENTRY_OVERHEAD
         self._empty += batches
         if self._empty >= _COMPACT_AFTER and self._empty * 2 >= len(self.order):
-            # The budget may never fill up, so `shrink` alone would not remove these entries.
+            # The budget may never fill up, so `shrink` alone would not suffice.
             self.order = deque(tail for tail in self.order if not tail.drop_empty())
             self._empty = 0
 
@@ -100,7 +100,7 @@ class Tail:
             budget.shrink()
 
     def drop_oldest(self) -> int:
-        """Drop the first batch and return its size, or 0 if its queue entry was cleared before."""
+        """Drop the first batch. Return its size, or 0 if its queue entry was cleared before."""
         if self._stale:
             self._stale -= 1
             return 0
@@ -120,7 +120,7 @@ class Tail:
         return freed
 
     def drop_empty(self) -> bool:
-        """Drop the tail's first queue entry if it was cleared before. Return whether it was."""
+        """Drop the first queue entry if it was cleared before. Return whether it was."""
         if not self._stale:
             return False
         self._stale -= 1
@@ -138,7 +138,7 @@ class Tail:
         self.start = log_end
 
     def read(self, offset: int, limit: int, end: int | None = None, *, whole_first: bool) -> tuple[list[Buffer], int]:
-        """Return whole batches of up to `limit` bytes from the one that holds `offset`, and their total size.
+        """Return whole batches of up to `limit` bytes from the one with `offset`, and their size.
 
         Only batches that end at or before `end` count. `whole_first` returns the first even if it exceeds `limit`
         (KIP-74).
@@ -165,7 +165,7 @@ def first_readable(cold_start: int | None, local_start: int) -> int:
 
 
 def count_records(batches: list[Buffer], *, has_gaps: bool) -> int:
-    """Return the number of records in consecutive batches, from their headers.
+    """Return the number of records in consecutive batches.
 
     Without offset gaps, the first and last headers are enough.
     """
@@ -203,7 +203,7 @@ def fitting(stored: list[StoredBatch], limit: int) -> tuple[list[Buffer], int]:
 
 
 def take(batches: "list[StoredBatch] | deque[StoredBatch]", limit: int) -> tuple[list[Buffer], int]:
-    """Return batches of up to `limit` bytes, the first one in any case, and their size in bytes."""
+    """Return batches of up to `limit` bytes, at least one, and their size."""
     chunks: list[Buffer] = []
     size = 0
     for each in batches:

@@ -13,7 +13,6 @@ from headrace.topics.errors import NotLeader, StorageUnavailable
 from headrace.topics.leader_epochs import LeaderEpochs
 from headrace.topics.model import Append, AppendDone, Appended, Lost, OpenedLog
 
-# Duplicate batches that arrive before the first copy is acknowledged.
 _BATCH = "a repeated batch"
 
 
@@ -24,7 +23,7 @@ class _Waiting(NamedTuple):
 
 
 class DuplicateWaiters:
-    """Requests of one partition that wait for a duplicate batch, in order."""
+    """Requests of one partition that wait for a duplicate of an unacknowledged batch, in order."""
 
     __slots__ = ("waiting",)
 
@@ -56,14 +55,14 @@ class DuplicateWaiters:
 
 
 # As in Kafka, the high watermark waits for batches without enough replicas, without a time limit. A promoted replica
-# can therefore only lack batches that were never readable. The sender waits at most `replica.lag.time.max.ms`.
+# can therefore only lack unreadable batches. The sender waits at most `replica.lag.time.max.ms`.
 _HELD_BATCH = "a batch that waits for copies"
 
 
 class ReplicationEvents(NamedTuple):
-    """Callbacks through which a log receives its replication events.
+    """Callbacks for replication events of a log.
 
-    Each call that may wait receives them. Only the callbacks of that wait hold references to them.
+    Each call that may wait receives them. Only that wait's callbacks hold references to them.
     """
 
     placed: Callable[[Append, Appended, AppendDone, Exception | None], None]
@@ -94,12 +93,12 @@ class _Held:
 
 
 class ReplicationQueue:
-    """Batches of one log that wait between the high watermark and the next offset, in order."""
+    """Batches of one log between the high watermark and the next offset, in order."""
 
     __slots__ = ("_asked", "_budget", "_copies", "_held", "_stream", "_wanted")
 
     def __init__(self, copies: InSyncReplicas, stream: str, budget: CacheBudget, wanted: int) -> None:
-        """Start empty. `wanted` servers must have a batch before it is readable."""
+        """`wanted` servers must have a batch before it is readable."""
         self._held: deque[_Held] = deque()
         self._copies = copies
         self._stream = stream
@@ -110,7 +109,7 @@ class ReplicationQueue:
 
     @property
     def holds(self) -> bool:
-        """Whether a batch waits. All later batches then wait as well."""
+        """Whether a batch waits. All later ones then wait as well."""
         return bool(self._held)
 
     @property
@@ -119,7 +118,7 @@ class ReplicationQueue:
         return self._held[-1].end
 
     def want(self, copies: int, events: ReplicationEvents) -> None:
-        """Set the number of servers that must have a batch, waiting batches included."""
+        """See `Partition.want_copies`. Waiting batches included."""
         self._wanted = copies
         if copies == 1 and self._held:
             self._asked = None
@@ -145,7 +144,7 @@ class ReplicationQueue:
     ) -> None:
         """Hold a batch that Redis stored, or refused with `error`, until `wanted` servers have it.
 
-        `done` is called then or after `wait_ms`; immediately if that is 0.
+        `done` is called then or after `wait_ms`; at once if that is 0.
         """
         if error is not None:
             events.placed(append, placed, done, error)
@@ -166,7 +165,7 @@ class ReplicationQueue:
 
     def _confirmed(self, held: _Held, events: ReplicationEvents, error: Exception | None) -> None:
         if held.result is not None:
-            # Later batches were replicated, or the log was recovered during the wait.
+            # Later batches were replicated, or the log was recovered.
             return
         if isinstance(error, StorageUnavailable):
             self._doubted(error, events)
@@ -219,7 +218,7 @@ class ReplicationQueue:
             self._ask_on(events)
 
     def fail(self, error: Exception, events: ReplicationEvents) -> None:
-        """Drop everything that waits. The next recovery makes the contents of the log readable."""
+        """Drop everything that waits. The next recovery makes it readable."""
         waiting, self._held, self._asked = self._held, deque(), None
         for held in waiting:
             self._budget.held -= _size(held)
@@ -257,7 +256,6 @@ class Replication:
     )  # fmt: skip
 
     def __init__(self, name: str, stream: str, copies: InSyncReplicas, budget: CacheBudget) -> None:
-        """Require one server."""
         self._name = name
         self._stream = stream
         self._copies = copies
@@ -277,19 +275,19 @@ class Replication:
         """Requests with a duplicate of a batch that Redis has not stored yet."""
 
     def want(self, copies: int, events: ReplicationEvents) -> None:
-        """Set the number of servers that must have a batch (`min.insync.replicas`)."""
+        """See `Partition.want_copies`."""
         self.min_insync = copies
         if self.queue is not None or copies > 1:
             self.made_queue().want(copies, events)
 
     def made_queue(self) -> ReplicationQueue:
-        """Return the queue for all later batches. Create it if necessary."""
+        """Return the queue for all later batches, created if necessary."""
         if self.queue is None:
             self.queue = ReplicationQueue(self._copies, self._stream, self._budget, self.min_insync)
         return self.queue
 
     def high_watermark_at_opening(self, before: int, opened: OpenedLog) -> int:
-        """Return the high watermark of a log that was just opened. `before` is the one known until now."""
+        """Return the high watermark of a log just opened. `before` is the one known until now."""
         end = opened.next_offset
         if self.min_insync > 1:
             end = least_high_watermark(before, self.high_watermark_epoch, opened, opened.epochs)
@@ -297,13 +295,13 @@ class Replication:
         return end
 
     def hold_opened(self, end: int, events: ReplicationEvents) -> None:
-        """Hold the contents of an opened log up to `end` until they are replicated, if required."""
+        """As `ReplicationQueue.hold_opened`, if required."""
         self.high_watermark_known = self.min_insync == 1
         if not self.high_watermark_known:
             self.made_queue().hold_opened(end, events)
 
     def check(self, copies: int) -> None:
-        """Raise NotEnoughReplicas if a batch that requires `copies` servers cannot be accepted."""
+        """Raise NotEnoughReplicas if a batch that requires `copies` servers must be rejected."""
         check_room(self._budget)
         if copies > 1:
             check_replicas(self._copies, self._stream, copies)
@@ -317,7 +315,7 @@ class Replication:
         self.answer_repeated(log_end)
 
     def answer_repeated(self, log_end: int) -> None:
-        """Complete duplicate requests whose batches are stored, in a log readable up to `log_end`."""
+        """Complete duplicate requests with stored batches, in a log readable up to `log_end`."""
         queue = self.queue
         self.repeated.answer(queue.end if queue is not None and queue.holds else log_end)
 
@@ -344,14 +342,14 @@ class Replication:
 def least_high_watermark(end: int, epoch: int, log: LogLook | OpenedLog, epochs: LeaderEpochs) -> int:
     """Return the lowest possible high watermark of a log, given what readers may have seen.
 
-    `end` is the high watermark that this server knew, with leader epoch `epoch`.
+    This server knew the high watermark `end`, with leader epoch `epoch`.
     """
     # Trimmed records were readable, too.
     return min(max(epochs.kept(end, epoch), log.log_start, log.high_watermark), log.next_offset)
 
 
 def high_watermark_unknown(partition: str) -> NotLeader:
-    """Return the error for a high watermark that is not known yet (KIP-207).
+    """Return the error for an unknown high watermark (KIP-207).
 
     Some clients do not retry after OFFSET_NOT_AVAILABLE.
     """

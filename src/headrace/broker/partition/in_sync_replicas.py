@@ -16,7 +16,7 @@ _READER_MS = 500
 def check_attainable(
     copies: InSyncReplicas, config: Mapping[str, str], resolved: TopicConfig, before: Mapping[str, str] | None = None
 ) -> None:
-    """Raise InvalidConfig if a topic's own configuration needs more replicas than the storage can have.
+    """Raise InvalidConfig if a topic's own configuration needs more replicas than possible.
 
     `before`: its configuration until now; an unchanged value is not checked.
     """
@@ -39,16 +39,16 @@ def check_replicas(copies: InSyncReplicas, stream: str, wanted: int) -> None:
 def check_room(budget: CacheBudget) -> None:
     """Raise NotEnoughReplicas if batches that wait for replicas exhaust their memory.
 
-    They include batches with acks=0 or 1 and those of disconnected clients.
+    They include those with acks=0 or 1 and of disconnected clients.
     """
     if budget.held >= budget.most_held:
         raise NotEnoughReplicas(f"{budget.held} bytes of batches wait for the replicas of Redis, which lag")
 
 
 def done_with_copies(copies: InSyncReplicas, stream: str, wanted: int, wait_ms: int, done: AppendDone) -> AppendDone:
-    """Return a callback that calls `done` once `wanted` servers have the batch, and at once for an error.
+    """Return a callback that calls `done` once `wanted` servers have the batch, at once for an error.
 
-    Call this before the batch is sent: a primary that is promoted later would answer for replicas of its own.
+    Call this before the batch is sent: a primary promoted later would answer for its own replicas.
     """
     primary = copies.primary(stream)
 
@@ -64,7 +64,7 @@ def done_with_copies(copies: InSyncReplicas, stream: str, wanted: int, wait_ms: 
 
 
 async def replicas_caught_up(copies: InSyncReplicas, stream: str, wanted: int) -> bool:
-    """Return whether `wanted` servers have all that a stream's primary has, after at most 500 ms.
+    """Whether `wanted` servers have all that a stream's primary has, after at most 500 ms.
 
     Raises:
         StorageUnavailable: another primary may have taken over.

@@ -1,4 +1,4 @@
-"""The log partition of the leader: it places batches and completes their requests."""
+"""The leader's log partition: it places batches and completes their requests."""
 
 import asyncio
 from collections.abc import Callable
@@ -57,8 +57,7 @@ class LeaderPartition(ReadableLog):
     ) -> None:
         """Prepare the partition; call `open` before any other method.
 
-        The clock serves producer expiry and retries of refused batches. `reads` is the budget for read-ahead (None: a
-        separate one), `total` counts the producers of all logs.
+        `reads` is the budget for read-ahead (None: a separate one), `total` counts all logs' producers.
         """
         super().__init__(stream, storage, budget, reads)
         self.topic = topic
@@ -91,20 +90,18 @@ class LeaderPartition(ReadableLog):
 
     @property
     def producers(self) -> int:
-        """Number of known idempotent producers, including those refused temporarily."""
+        """See `ProducerLog.producers`."""
         return len(self._owner.producers) + len(self.refusals.first)
 
     def expire_silent(self, silent_ms: int) -> None:
-        """Forget producers that were inactive for `silent_ms`."""
+        """See `ProducerLog.expire_silent`."""
         self.expire_producers(self._clock.now_ms() - silent_ms)
         self.refusals.expire(silent_ms)
 
     @property
     def log(self) -> "LeaderPartition":
-        """The partition itself; see `Partition.log`."""
+        """See `Partition.log`."""
         return self
-
-    # Owning
 
     async def open(self, *, create: bool = False) -> None:
         """Become leader and recover the log's start and end; `create` creates a missing log.
@@ -115,14 +112,14 @@ class LeaderPartition(ReadableLog):
         """
         view = self._view
         opened = await self._storage.open(self.stream, self.on_lost, create=create, view=view)
-        # Another broker may have opened it by a newer broker epoch and leads it then.
+        # Another broker may have opened it by a newer broker epoch.
         if self.leader is None and view == self._view:
             self._take_over(opened)
         if self.deleted:
             self._storage.forget(self.stream, self.on_lost)
 
     def _take_over(self, opened: OpenedLog) -> None:
-        # Batches placed while the log was in doubt: a producer's retry finds them.
+        # Placed while the log was in doubt: a producer's retry finds them.
         self.replication.fail(StorageUnavailable(f"{self.topic}-{self.index} was recovered again"), self._events())
         before, known = self.log_end, self._epochs is not None and self._elsewhere is None
         # After a data loss, a broker that this one missed may have led the log and restored its length.
@@ -152,12 +149,12 @@ class LeaderPartition(ReadableLog):
 
     @property
     def is_open(self) -> bool:
-        """Return whether it accepts writes now or will soon without intervention."""
+        """Whether it accepts writes now or will soon without intervention."""
         return self._fenced_reason is None or self._recovery is not None
 
     @property
     def is_writable(self) -> bool:
-        """Whether a batch can be stored now, unless the topic is being changed."""
+        """Whether a batch can be stored, unless the topic is being changed."""
         return self._fenced_reason is None and not self.deleted
 
     @property
@@ -167,7 +164,7 @@ class LeaderPartition(ReadableLog):
 
     @property
     def offline(self) -> str | None:
-        """Why storage cannot open it because of foreign data; None if no such reason is known."""
+        """See `Partition.offline`."""
         fenced_reason = self.fenced_reason
         return str(fenced_reason) if isinstance(fenced_reason, PartitionOffline) else None
 
@@ -176,7 +173,7 @@ class LeaderPartition(ReadableLog):
         if self.deleted or self.leader is not None:  # deleted, or led by another broker
             return
         self._fenced_reason = PartitionOffline(str(reason) or type(reason).__name__)
-        # A log that was never opened here cannot be read either.
+        # If never opened here, it cannot be read either.
         if self._epochs is None:
             self._elsewhere = NotLeader(f"{self.topic}-{self.index} is offline")
         self.named = Leader(self.leader_epoch if self._epochs is not None else -1, -1)
@@ -224,12 +221,12 @@ class LeaderPartition(ReadableLog):
         return self._elsewhere is None
 
     def check_led(self) -> None:
-        """Raise NotLeader unless it is open here."""
+        """See `Partition.check_led`."""
         if self._elsewhere is not None:
             raise NotLeader(str(self._elsewhere))
 
     def on_lost(self, error: Exception) -> None:
-        """Recover the log before any further append, because its ownership is in doubt."""
+        """Recover the log before any further append: its ownership is in doubt."""
         if self._fenced_reason is not None or self.deleted:
             return
         self._fenced_reason = error
@@ -257,10 +254,8 @@ class LeaderPartition(ReadableLog):
         self._recovery = None
         self._take_over(opened)
 
-    # Appending
-
     def append(self, append: Append, done: AppendDone, copies: int = 1, wait_ms: int = 0) -> None:
-        """Place a validated batch in the log and store it; see `Partition.append`.
+        """See `Partition.append`.
 
         Raises:
             StorageUnavailable, StorageFull: storage accepts nothing now.
@@ -305,11 +300,11 @@ class LeaderPartition(ReadableLog):
         if self.paused:
             return changing(self)
         assert self._fenced_reason is not None
-        # A raised exception keeps its traceback, so create a new one each time.
+        # An exception keeps its traceback, so create a new one each time.
         return type(self._fenced_reason)(f"{self.topic}-{self.index}: {self._fenced_reason}")
 
     def finish_append(self, append: Append, placed: Appended, done: AppendDone, error: Exception | None) -> None:
-        """Make a batch readable and complete its request, or only report an error."""
+        """Make a batch readable and complete its request, or report an error."""
         if error is not None:
             self.refusals.refuse(append)
             done(error)
@@ -335,10 +330,8 @@ class LeaderPartition(ReadableLog):
         if replication.repeated.waiting is not None:
             replication.answer_repeated(log_end)
 
-    # Copies
-
     def want_copies(self, copies: int) -> None:
-        """Set the number of servers that must have a batch (`min.insync.replicas`)."""
+        """See `Partition.want_copies`."""
         if copies != self.replication.min_insync:
             self.replication.want(copies, self._events())
             self.save_soon()
@@ -365,8 +358,6 @@ class LeaderPartition(ReadableLog):
             self.save_soon()
         self._watchers.notify(0)
 
-    # Reading
-
     def check_readable(self, offset: int) -> None:
         """Raise OffsetOutOfRange if `offset` is certainly not in the log; UnknownTopic once it is deleted."""
         if self.deleted:
@@ -376,40 +367,38 @@ class LeaderPartition(ReadableLog):
             raise outside(self, offset, self.log_start, self.log_end)
 
     def certainly_past_end(self, offset: int) -> bool:
-        """Return whether `offset` is past everything that another server may have made readable."""
+        """See `Source.certainly_past_end`."""
         end = self.log_end if self.replication.queue is None else max(self.log_end, self._owner.next_offset)
         return self.is_end_known and offset > end
 
     @property
     def is_end_known(self) -> bool:
-        """Whether no client can have seen a higher end of this log."""
+        """Whether no client can have seen a higher end."""
         return self._saving.proven and self.replication.high_watermark_known
 
     async def find_offset(self, timestamp: int, searcher: Searcher, isolation: Isolation = UNCOMMITTED) -> FoundOffset:
-        """Look up an offset by time; see `broker.partition.offset_lookup.find`."""
+        """See `offset_lookup.find`."""
         self.check_led()
         return await offset_lookup.find(self._storage, self, timestamp, searcher, self.cold, isolation)
 
     async def ask_end(self) -> None:
-        """Do nothing: only this server appends. Raise NotLeader if the high watermark is not known."""
+        """Raise NotLeader if the high watermark is not known. Only this server appends."""
         self.check_end()
 
     def check_end(self) -> None:
-        """Raise NotLeader if the high watermark is not known."""
+        """See `Replication.check_end`."""
         self.replication.check_end()
         if not self._saving.proven:
             raise NotLeader(f"{self.topic}-{self.index}: it is not known yet whether another broker has led it")
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """Return the largest leader epoch up to `epoch` and its end; -1 and -1 for none. Raises NotLeader."""
+        """See `Partition.end_of_epoch`."""
         self.check_end()
         return (-1, -1) if self._epochs is None else self._epochs.end_of(epoch, self.log_end)
 
     def kept(self, offset: int, leader_epoch: int) -> int:
-        """Return up to which offset the log still matches a reader at `offset` under `leader_epoch`."""
+        """See `Source.kept`."""
         return offset if self._epochs is None else self._epochs.kept_for(offset, leader_epoch)
-
-    # Producers
 
     def save_soon(self) -> None:
         """Save changed producers and the high watermark within 1 s."""
@@ -418,12 +407,12 @@ class LeaderPartition(ReadableLog):
             self._snapshots.add(self)
 
     def use(self, snapshots: SnapshotSchedule) -> None:
-        """Use another snapshot schedule, because the current one may end with its virtual cluster."""
+        """Use another snapshot schedule: the current one may end with its virtual cluster."""
         if snapshots is self._snapshots:
             return
         self._snapshots.discard(self)
         self._snapshots = snapshots
-        # Include snapshots that the old schedule is writing, because they may fail.
+        # Include snapshots under way, because they may fail.
         snapshots.add(self)
 
     async def save_producers(self) -> None:
@@ -438,14 +427,12 @@ class LeaderPartition(ReadableLog):
                     raise
 
     def expire_producers(self, before_ms: int) -> None:
-        """Forget idempotent producers that were last active before this time (ms)."""
+        """See `Partition.expire_producers`."""
         if self._saving.expire_producers(before_ms):
             self._snapshots.add(self)
 
-    # Retention and groups
-
     async def trim(self, before_ms: int | None, max_bytes: int | None, up_to: int | None = None) -> None:
-        """Apply retention. Saves the producers of trimmed batches first and keeps batches that wait for replicas."""
+        """Apply retention. Saves the producers of trimmed batches first, keeps batches that wait for replicas."""
         if (before_ms is None and max_bytes is None) or self._elsewhere is not None:
             return
         await self.save_producers()
@@ -455,7 +442,7 @@ class LeaderPartition(ReadableLog):
         self._trimmed(trimmed)
 
     async def delete_before(self, offset: int) -> None:
-        """Raise the log start offset to `offset`, also within a batch. Raises OffsetOutOfRange."""
+        """Raise the log start offset, also within a batch. Raises OffsetOutOfRange."""
         self.check_led()
         if offset > self.log_end:
             raise OffsetOutOfRange(f"{self.topic}-{self.index}: offset {offset} is beyond {self.log_end}")
@@ -466,21 +453,21 @@ class LeaderPartition(ReadableLog):
         self._trimmed(await self._storage.trim(self.stream, before_offset=offset))
 
     async def settle(self) -> None:
-        """Return once every earlier append is answered and readable. Raises StorageUnavailable."""
+        """See `Partition.settle`. Raises StorageUnavailable."""
         await self.save_producers()
         await self._storage.settle(self.stream)
         await self.replication.settle()
         if self._fenced_reason is not None:
-            # The waiting batches failed; the recovery makes stored ones readable.
+            # The waiting batches failed; recovery makes stored ones readable.
             raise StorageUnavailable(f"{self.topic}-{self.index}: {self._fenced_reason}")
 
     async def mirror_offset(self, group: str, offset: int) -> None:
-        """Show a group's committed offset in the stream's Redis consumer group."""
+        """See `Partition.mirror_offset`."""
         if offset >= 0 and self._elsewhere is None:
             await self._storage.mirror_offset(self.stream, group, offset)
 
     def close(self) -> None:
-        """Free the memory of a deleted topic and wake all waiters."""
+        """See `Partition.close`."""
         self.deleted = True
         self._clear(self.log_end)
         self.replication.fail(gone(self), self._events())

@@ -26,7 +26,7 @@ _log = structlog.get_logger("headrace.broker.partition")
 
 
 class Saved(Protocol):
-    """A partition with producer state to save."""
+    """A partition with producer state."""
 
     async def save_producers(self) -> None:
         """Save the changes. Raises TopicError on failure."""
@@ -43,11 +43,11 @@ class SnapshotSchedule:
         self._due[partition] = None
 
     def discard(self, partition: Saved) -> None:
-        """Drop a partition that is deleted or led by another broker."""
+        """Drop a partition: deleted, or led by another broker."""
         self._due.pop(partition, None)
 
     async def save_last(self, within_s: float = _STOP_S) -> None:
-        """Save all partitions before the server stops, within a time limit.
+        """Save all before the server stops, within a time limit.
 
         The next leader rebuilds unsaved state from the log's newest batches.
         """
@@ -58,7 +58,7 @@ class SnapshotSchedule:
             _log.warning("producer snapshot not stored: Redis is too slow; the next recovery reads more batches")
 
     async def save(self) -> None:
-        """Save all partitions. A failed save is retried at the next interval."""
+        """Save all. A failed save is retried at the next interval."""
         due, self._due = list(self._due), {}
         async for _ in in_slices(due, self._save_one, _PARTITIONS_AT_ONCE):
             pass
@@ -86,7 +86,6 @@ class ProducerStateSnapshots:
     )  # fmt: skip
 
     def __init__(self, topic: str, index: int, stream: str, storage: LogStorage) -> None:
-        """Start without changes."""
         self._topic = topic
         self._index = index
         self._stream = stream
@@ -104,7 +103,7 @@ class ProducerStateSnapshots:
         """Whether another broker certainly led it. Only a recovery resets this, not a reply from an old primary."""
 
     def begin(self, owner: OffsetAssigner, epochs: LeaderEpochs) -> None:
-        """Start after this server opened the log, so that no other broker leads it."""
+        """Start after this server opened the log: no other broker leads it."""
         self._owner, self._epochs = owner, epochs
         self._saved_to = 0, None
         self._unproven, self._overtaken = None, False
@@ -115,7 +114,7 @@ class ProducerStateSnapshots:
 
     @property
     def proven(self) -> bool:
-        """Whether certainly no other broker led the log since it was opened here."""
+        """Whether certainly no other broker led the log since."""
         return self._unproven is None
 
     def led_elsewhere(self) -> None:
@@ -141,9 +140,9 @@ class ProducerStateSnapshots:
     async def save(self, shown: int | None) -> None:
         """Save changed producers, so that the next recovery reads few batches.
 
-        Changes during the save wait for the next one, because new producers may arrive faster than they are saved. The
-        state of an active producer may be newer than the snapshot's offset. `shown` is the high watermark, if readers
-        wait for replicas.
+        Changes during the save wait for the next one: new producers may arrive faster than they are saved. An active
+        producer's state may be newer than the snapshot's offset. `shown` is the high watermark, if readers wait for
+        replicas.
 
         Raises:
             Fenced: another broker led the log.

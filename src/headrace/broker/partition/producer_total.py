@@ -1,8 +1,8 @@
 """Limit the idempotent producers of all logs together.
 
 Each log stores a few hundred bytes per producer, and a client can use a new producer id for every batch. Near the
-limit, the longest inactive producers are forgotten before `producer.id.expiration.ms`. Producers that may still retry a
-batch are kept, because a retry would become a duplicate. If this is not enough, batches of new producers are refused.
+limit, the longest inactive producers are forgotten before `producer.id.expiration.ms`. Those that may still retry a
+batch are kept, because a retry would become a duplicate. If this is not enough, new producers' batches are refused.
 """
 
 import asyncio
@@ -41,9 +41,9 @@ class ProducerTotal:
     """The idempotent producers of one server."""
 
     def __init__(self, most: int, expiry_ms: int, clock: Clock, lane: CooperativeScheduler | None = None) -> None:
-        """Start without logs.
+        """`most` limits the producers, counted once per partition.
 
-        `most` limits the producers, counted once per partition. `expiry_ms` is `producer.id.expiration.ms`.
+        `expiry_ms` is `producer.id.expiration.ms`.
         """
         self.most = most
         self._expiry_ms = expiry_ms
@@ -56,7 +56,7 @@ class ProducerTotal:
         self._swept_ms: int | None = None
 
     def add(self, log: ProducerLog) -> None:
-        """Count a log's producers while the log is in use."""
+        """Count a log's producers while it is in use."""
         self._logs.add(log)
 
     def opened(self, count: int) -> None:
@@ -76,7 +76,7 @@ class ProducerTotal:
         self._count += 1
 
     def try_take(self) -> bool:
-        """Count one more producer if the limit allows it. Return whether it does."""
+        """Count one more producer if allowed. Return whether it is."""
         try:
             self.take()
         except TooManyProducers:

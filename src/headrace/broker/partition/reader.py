@@ -39,7 +39,7 @@ class ReadAhead:
     __slots__ = ("_ahead", "_reads")
 
     def __init__(self, reads: ReadBudget) -> None:
-        """Start empty; `reads` is the read-ahead budget of all logs."""
+        """`reads` is the read-ahead budget of all logs."""
         self._reads = reads
         self._ahead: _Reading | None = None
 
@@ -57,7 +57,7 @@ class ReadAhead:
     async def take(self, offset: int, limit: int, *, join: bool) -> list[StoredBatch] | None:
         """Return batches from `offset` that remained or followed the last read; None if it ended elsewhere.
 
-        The offset may be within the last batch, because some interfaces read single records. For `join`, see `fit_to`.
+        The offset may be within the last batch: some interfaces read single records. For `join`, see `fit_to`.
         """
         ahead = self._ahead
         if ahead is None:
@@ -76,7 +76,7 @@ class ReadAhead:
         if place is None:
             return
         if join:
-            # A view would keep the whole buffer, which no budget counts after the response.
+            # A view would keep the whole buffer, which no budget counts.
             last = StoredBatch(last.base_offset, last.next_offset, b"")
         reading = asyncio.ensure_future(_read_on(read, left, last.next_offset, place.size, join))
         # No read may collect the result, so an error must not be reported.
@@ -103,8 +103,7 @@ async def _read_on(read: Read, left: list[StoredBatch], following: int, limit: i
 def fit_to(found: list[StoredBatch], limit: int, *, join: bool) -> list[StoredBatch]:
     """Split batches, or `join` those that fit into `limit` bytes together.
 
-    The last batch that fits is always separate. Later batches stay joined, because splitting thousands for each read
-    would be slow.
+    The last that fits is always separate. Later ones stay joined: splitting thousands for each read would be slow.
     """
     left, fits = limit, 0
     for each in found:
@@ -121,7 +120,7 @@ def fit_to(found: list[StoredBatch], limit: int, *, join: bool) -> list[StoredBa
 
 
 def _apart(joined: StoredBatch, limit: int) -> list[StoredBatch]:
-    """Split the batches that begin within `limit` bytes. The others stay joined."""
+    """Split the batches that begin within `limit` bytes."""
     if joined.count == 1:
         return [joined]
     batches: list[StoredBatch] = []
@@ -138,7 +137,7 @@ def _apart(joined: StoredBatch, limit: int) -> list[StoredBatch]:
 
 
 def up_to(found: list[StoredBatch], end: int) -> list[StoredBatch]:
-    """Return the batches that end at or before `end`. The last is separate if others were dropped."""
+    """Return the batches up to `end`. The last is separate if others were dropped."""
     if not found or found[-1].next_offset <= end:
         return found
     kept = [each for each in found if each.base_offset < end]
@@ -148,7 +147,7 @@ def up_to(found: list[StoredBatch], end: int) -> list[StoredBatch]:
     return kept + [each for each in _apart(last, len(last.batch)) if each.next_offset <= end]
 
 
-# Map offsets to byte positions, to know how far to read for a byte limit. Sparse, like Kafka's offset index.
+# To know how far to read for a byte limit. Sparse, like Kafka's offset index.
 GRAIN = 64 << 10
 """Bytes of log between two index entries."""
 _MOST_PLACES = 1 << 16
@@ -186,13 +185,13 @@ class LogIndex:
         self._grain *= 2
 
     def covers(self, offset: int) -> bool:
-        """Return whether `offset` is at or after the start of the index."""
+        """Whether `offset` is at or after the start of the index."""
         return offset >= self._offsets[0]
 
     def end_of(self, offset: int, limit: int) -> int | None:
         """Return the offset about `limit` bytes after a covered offset; None if the log is shorter.
 
-        The result exceeds the limit by at most one index entry or batch.
+        It exceeds the limit by at most one index entry or batch.
         """
         place = bisect_right(self._offsets, offset) - 1
         behind = bisect_right(self._positions, self._positions[place] + limit)
@@ -235,7 +234,7 @@ class ReadableLog:
     has_gaps = entry_per_record = False
 
     def __init__(self, stream: str, storage: LogStorage, budget: CacheBudget, reads: ReadBudget | None) -> None:
-        """Start without known contents. `reads` is the budget for read-ahead; None: a separate one."""
+        """`reads` is the budget for read-ahead; None: a separate one."""
         self.stream = stream
         self.local_start = 0
         """First offset in Redis."""
@@ -263,15 +262,15 @@ class ReadableLog:
         return self.log_end
 
     def at_end(self, offset: int, isolation: Isolation = UNCOMMITTED) -> bool:
-        """Return whether a read at `offset` would find nothing."""
+        """See `Readable.at_end`."""
         return offset >= self.visible_end(isolation)
 
     def watch(self, watcher: Watcher) -> None:
-        """Call `watcher` for every batch from now on."""
+        """See `Readable.watch`."""
         self._watchers.add(watcher)
 
     def unwatch(self, watcher: Watcher) -> None:
-        """Stop calling `watcher`. Do nothing if it was not registered."""
+        """See `Readable.unwatch`."""
         self._watchers.discard(watcher)
 
     async def size(self) -> int:
@@ -288,7 +287,7 @@ class ReadableLog:
         self._ahead = ReadAhead(self._reads)
 
     def cached(self, offset: int, *, ahead: bool = True) -> bool:
-        """Return whether memory can answer a read; see `Readable.cached`."""
+        """See `Readable.cached`."""
         if offset >= self._tail.start:
             return True
         return ahead and offset >= self.local_start and self._ahead.ready(offset) is not None
@@ -296,7 +295,7 @@ class ReadableLog:
     def read_cached(
         self, offset: int, limit: int, *, whole_first: bool, join: bool = False, isolation: Isolation = UNCOMMITTED
     ) -> tuple[list[Buffer], int]:
-        """Return whole batches at a `cached` offset, and their size; see `Tail.read`."""
+        """See `Readable.read_cached`."""
         if offset >= self._tail.start:
             return self._tail.read(offset, limit, self.visible_end(isolation), whole_first=whole_first)
         found = fit_to(self._ahead.ready(offset) or [], limit, join=join)
@@ -314,10 +313,7 @@ class ReadableLog:
         first: int | None = None,
         isolation: Isolation = UNCOMMITTED,
     ) -> tuple[list[Buffer], int]:
-        """Return batches from storage, the one that holds `offset` first, and their size.
-
-        Returns at least one batch if one exists. Batches that retention removed from Redis come from the archive.
-        """
+        """See `Readable.read_stored`. Batches that retention removed from Redis come from the archive."""
         ahead, cold = self._ahead, self.cold
         stored: list[StoredBatch] = []
         if cold is None or offset >= self.local_start:
@@ -350,7 +346,7 @@ class ReadableLog:
     async def read_range(
         self, offset: int, limit: int, *, join: bool = False, isolation: Isolation = UNCOMMITTED
     ) -> list[StoredBatch]:
-        """Return about `limit` bytes of batches up to the visible end; at most `limit` if they may be joined."""
+        """Return about `limit` bytes of batches up to the visible end; at most `limit` if joined."""
         joined, visible = limit if join else None, self.visible_end(isolation)
         if self._index.covers(offset):
             end = self._index.end_of(offset, limit)
@@ -360,7 +356,7 @@ class ReadableLog:
             asked = self._cold_reads.count
             stored = await self._storage.read(self.stream, offset, asked, visible, joined)
             size = sum(len(found.batch) for found in stored)
-            # Joined batches never exceed the limit, because the log continues after them.
+            # Joined batches never exceed the limit: the log continues after them.
             full = join and bool(stored) and stored[-1].next_offset < visible
             self._cold_reads.learn(asked, sum(found.count for found in stored), size, limit, full=full)
         return stored

@@ -29,10 +29,9 @@ async def reopened(
     clock: Clock,
     offline: Callable[[Exception], None],
 ) -> OpenedLog:
-    """Recover a log by the current broker epoch and return its state.
+    """Recover a log by the current broker epoch.
 
-    `open_by` attempts once by a broker epoch (None for a single server). `offline` is called if storage holds foreign
-    data.
+    `open_by` attempts once by a broker epoch (None for a single server). `offline` is called for foreign data.
 
     Raises:
         Fenced, UnknownTopic: another server leads the log, or it was deleted.
@@ -60,7 +59,7 @@ async def reopened(
             if by == view():
                 raise
         except Exception as error:
-            # Such as foreign data under the log's key, which an operator may remove.
+            # Such as foreign data, which an operator may remove.
             if str(error) != told:
                 told = str(error)
                 log_offline(topic, index, error)
@@ -83,7 +82,7 @@ def log_offline(topic: str, index: int, reason: Exception) -> None:
 def log_storage_refusal(reason: Exception) -> None:
     """Log that storage accepts no records.
 
-    All partitions log the same line. Repetitions are counted, not written.
+    All partitions log the same line, whose repetitions are counted.
     """
     _log.warning("records are refused", reason=str(reason))
 
@@ -97,7 +96,7 @@ class ExhaustionReport:
         self._told = False
 
     def report(self, topic: str, index: int, reason: Exception) -> None:
-        """Log the first of these errors; later ones have the same cause."""
+        """Log the first; later ones have the same cause."""
         if not self._told:
             self._told = True
             _log.error(
@@ -109,13 +108,10 @@ class ExhaustionReport:
 
 
 async def opened_last_by(storage: LogStorage, stream: str, epochs: LeaderEpochs | None) -> bool:
-    """Return whether no server opened a log since these leader epochs, without a write.
+    """Whether no server opened a log since these leader epochs, without a write.
 
     Does not ask a primary that reports NOREPLICAS: a replica may have replaced it. A primary with a full disk always
-    reports MISCONF, so its replies may be outdated (decision 58).
-
-    Raises:
-        StorageUnavailable: storage does not respond.
+    reports MISCONF, so its replies may be outdated (decision 58). Raises StorageUnavailable.
     """
     found = (await storage.look(stream)).epochs
     return found is not None and epochs is not None and found.rows[-1] == epochs.rows[-1]
@@ -124,8 +120,8 @@ async def opened_last_by(storage: LogStorage, stream: str, epochs: LeaderEpochs 
 def log_given_up(topic: str, index: int, why: Exception, view: int | None) -> None:
     """Log that a partition accepts no more writes here.
 
-    This is normal after a deletion and in a cluster, where the next broker epoch names a leader. A single server (None)
-    has no other broker.
+    Normal after a deletion and in a cluster, where the next broker epoch names a leader, not for a single server
+    (None).
     """
     tell = _log.error if view is None and isinstance(why, Fenced) else _log.info
     tell("partition lost", topic=topic, partition=index, reason=str(why))

@@ -39,14 +39,14 @@ class Table(Protocol):
         """Reload the table and return its extent by partition."""
 
     def read(self, partition: int, offset: int, end: int, limit: int) -> list[StoredBatch]:
-        """Return about `limit` bytes of batches with the records from `offset` to before `end`.
+        """Return about `limit` bytes of batches with records from `offset` to before `end`.
 
         Raises:
             OffsetOutOfRange: the table begins after `offset`.
         """
 
     def first_at(self, partition: int, timestamp: int, start: int, end: int) -> tuple[int, int] | None:
-        """Return offset and time (ms) of the first record in the range at or after `timestamp`."""
+        """Return offset and time (ms) of the first record in the range from `timestamp` on."""
 
     def latest(self, partition: int, start: int, end: int) -> tuple[int, int] | None:
         """Return offset and time (ms) of the first record in the range with the largest time."""
@@ -98,7 +98,7 @@ class TopicArchive:
         await self._archives.keep_start(self.topic_id, index, offset)
 
     async def run(self, work: Callable[[Table], T]) -> T:
-        """Call `work` with the table in a thread. Raises ArchiveUnavailable and the errors of `work`."""
+        """Call `work` with the table in a thread. Raises ArchiveUnavailable and its errors."""
         async with self._one:
             try:
                 if self.archive is None:
@@ -138,12 +138,12 @@ class RemotePartition:
         """First offset to read from the archive."""
 
     def has(self, offset: int, local_start: int) -> bool:
-        """Return whether `offset` is in the archive, for a log that starts at `local_start` in Redis."""
+        """Whether `offset` is in the archive, for a log that starts at `local_start` in Redis."""
         extent = self.archive.extents.get(self.index)
         return offset < local_start or (extent is not None and offset < extent.end)
 
     async def read(self, offset: int, end: int, limit: int) -> list[StoredBatch]:
-        """Return about `limit` bytes of batches with the records from `offset` to before `end`.
+        """See `Table.read`.
 
         Raises:
             ArchiveUnavailable: the archive cannot be read.
@@ -158,11 +158,11 @@ class RemotePartition:
             raise
 
     async def first_at(self, timestamp: int, end: int) -> tuple[int, int] | None:
-        """Return offset and time (ms) of the first record before `end` at or after `timestamp`."""
+        """As `Table.first_at`, before `end`."""
         return await self.archive.run(lambda table: table.first_at(self.index, timestamp, self.start, end))
 
     async def latest(self, end: int) -> tuple[int, int] | None:
-        """Return offset and time (ms) of the first record before `end` with the largest time."""
+        """As `Table.latest`, before `end`."""
         return await self.archive.run(lambda table: table.latest(self.index, self.start, end))
 
     async def raise_start(self, offset: int) -> None:
@@ -176,7 +176,6 @@ class Archives:
     """All archives that this server reads, with their documents and threads."""
 
     def __init__(self, documents: DocumentStorage, lake: Lake, reads: ReadBudget) -> None:
-        """Start without open archives."""
         self.lake = lake
         self._documents = documents
         self._reads = reads
@@ -190,12 +189,12 @@ class Archives:
         self._starts |= await readable(self._documents, STARTS, lambda _, text: int(text))
 
     def partition(self, topic: Topic, index: int) -> RemotePartition | None:
-        """Return the archived part of a partition by the last `load_starts`; None without a saved start."""
+        """Return the archived part by the last `load_starts`; None without a saved start."""
         start = self._starts.get(start_id(str(topic.id), index))
         return None if start is None else RemotePartition(self._archive_of(topic), index, start)
 
     def start_of(self, topic: Topic, index: int) -> int:
-        """Return the saved start of an archived partition; -1 if unknown."""
+        """Return the saved start of a partition; -1 if unknown."""
         return self._starts.get(start_id(str(topic.id), index), -1)
 
     def _archive_of(self, topic: Topic) -> TopicArchive:
@@ -206,7 +205,7 @@ class Archives:
         return archive
 
     async def refresh(self, topic: Topic) -> TopicArchive | None:
-        """Reload a topic's archive and table; return None if there is none or it cannot be read."""
+        """Reload a topic's archive and table; None if there is none or it cannot be read."""
         archive = self._archive_of(topic)
         try:
             await self.look(archive)
@@ -242,7 +241,7 @@ class Archives:
         self._topics.pop(str(topic.id), None)
 
     def forget(self, topic: Topic) -> None:
-        """Forget the archive of a deleted topic. A later topic of that name does not inherit it."""
+        """Forget a deleted topic's archive. A later topic of that name does not inherit it."""
         topic_id = str(topic.id)
         task = asyncio.get_running_loop().create_task(self._forget(topic_id, topic.partitions))
         self._forgetting.add(task)
@@ -265,7 +264,7 @@ class Archives:
             )
 
     async def stop(self) -> None:
-        """Wait for the removal of deleted topics' archives, then stop the threads. Queued reads are dropped."""
+        """Wait for the removal of deleted topics' archives, then stop. Queued reads are dropped."""
         if self._forgetting:
             await asyncio.wait(tuple(self._forgetting), timeout=_STOP_S)
         self._threads.shutdown(wait=False, cancel_futures=True)

@@ -52,10 +52,10 @@ class Readable(Protocol):
         """Raise OffsetOutOfRange or UnknownTopic."""
 
     def at_end(self, offset: int, isolation: Isolation = UNCOMMITTED) -> bool:
-        """Return whether a read at this isolation level would find nothing."""
+        """Whether a read would find nothing."""
 
     def cached(self, offset: int, *, ahead: bool = True) -> bool:
-        """Return whether memory can answer a read, the log end included.
+        """Whether memory can answer a read, the log end included.
 
         `ahead` includes batches that were read ahead but not yet fetched.
         """
@@ -119,7 +119,7 @@ class Source(Readable, Protocol):
         """
 
     def certainly_past_end(self, offset: int) -> bool:
-        """Return whether an offset is certainly past the end, so that no reader can have reached it."""
+        """Whether an offset is certainly past the end, so that no reader reached it."""
 
     async def ask_end(self) -> None:
         """Refresh the end offset where other writers append as well.

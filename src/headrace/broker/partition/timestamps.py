@@ -44,13 +44,13 @@ class Searcher:
     """Searches batches for one request with a decompression limit, large ones off the event loop."""
 
     def __init__(self, decompression: Decompression, beside: ReadBudget | None = None) -> None:
-        """Start at 0 bytes. `beside` is the budget for batches of native topics. None: a separate one."""
+        """`beside` is for batches of native topics. None: a separate budget."""
         self._decompression = decompression
         self.beside = beside or ReadBudget()
         self._left = MOST_DECOMPRESSED
 
     async def first_at(self, stored: StoredBatch, timestamp: int | None, first_offset: int) -> tuple[int, int] | None:
-        """Return offset and time (ms) of the first record at or after `timestamp`; None if none exists.
+        """Return offset and time (ms) of the first record from `timestamp` on; None if none exists.
 
         Searches from `first_offset`. Without a timestamp, returns the first record with the largest time.
 

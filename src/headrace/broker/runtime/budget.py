@@ -2,7 +2,7 @@
 
 A response reserves its maximum before it reads, then releases the surplus, and the rest when the client has received it
 or disconnected. Read-ahead data counts too, and is dropped first. When the budget is short, responses get smaller, then
-wait. So slow or disconnected clients cannot exceed it.
+wait: slow or disconnected clients cannot exceed it.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ class ReadBudget:
     """Limit on the bytes of all responses in progress."""
 
     def __init__(self, limit: int = DEFAULT_BYTES) -> None:
-        """Start with nothing reserved. A single response may exceed `limit` for a larger record batch."""
+        """A single response may exceed `limit` for a larger record batch."""
         self.limit = limit
         self.used = 0
         self.pressed: list[Callable[[], None]] = []
@@ -52,7 +52,7 @@ class ReadBudget:
 
         Returns:
             `wanted` or half of the free bytes, but at least `least`, which may exceed `wanted`. 0: no room, or others
-                wait; see `wait`.
+            wait.
         """
         if self._waiting:
             return 0
@@ -98,7 +98,7 @@ class ReadBudget:
             self._go_on()
 
     def wait(self, wanted: int, least: int, again: Callable[[int], None]) -> "Waiter":
-        """Call `again` with the reserved bytes, as from `grant`, when available. Waiters are served in order."""
+        """Call `again` with bytes as from `grant`, when available. Waiters are served in order."""
         waiter = Waiter(self, wanted, least, again)
         self._waiting.append(waiter)
         if len(self._waiting) == 1:
@@ -140,8 +140,6 @@ class ReadBudget:
             yield
         finally:
             self.release(granted)
-
-    # Read-ahead
 
     def read_ahead(self, wanted: int, drop: Callable[[], None]) -> "ReadAheadBudget | None":
         """Reserve bytes for reading ahead. None: too little is free.

@@ -1,8 +1,7 @@
 """Define the broker's clock interface, which tests can control.
 
 Three times must not be mixed. The wall clock is for timestamps, stored data and signatures; it may jump. Ticks are for
-deadlines, timeouts, pauses and rates; they only increase. The uptime also counts the time during which the machine
-slept.
+deadlines, timeouts, pauses and rates; they only increase. The uptime also counts sleep of the machine.
 """
 
 import asyncio
@@ -36,7 +35,7 @@ class Clock(Protocol):
         """Return monotonic milliseconds since an arbitrary start."""
 
     def uptime_ms(self) -> int:
-        """Return the same, including the time during which the machine slept."""
+        """Return the same, including sleep of the machine."""
 
     def call_at(self, deadline_ms: int, callback: Callable[[], None]) -> Timer:
         """Run `callback` once `ticks_ms()` has reached `deadline_ms`."""
@@ -63,7 +62,7 @@ class SystemClock:
     """The machine's clocks and the event loop's timers."""
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch."""
+        """See `Clock`."""
         return time.time_ns() // _NS_PER_MS
 
     def ticks_ms(self) -> int:
@@ -71,7 +70,7 @@ class SystemClock:
         return time.monotonic_ns() // _NS_PER_MS
 
     def uptime_ms(self) -> int:
-        """Return milliseconds since the machine started."""
+        """See `Clock`."""
         return time.clock_gettime_ns(_BOOTTIME) // _NS_PER_MS
 
     def call_at(self, deadline_ms: int, callback: Callable[[], None]) -> Timer:
@@ -99,7 +98,7 @@ class RunningClock:
         self._machine.call_at(self._seen_ms + _LOOK_MS, self._look)
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch."""
+        """See `Clock`."""
         return self._machine.now_ms()
 
     def ticks_ms(self) -> int:
@@ -116,7 +115,7 @@ class RunningClock:
         return self._machine.uptime_ms()
 
     def call_at(self, deadline_ms: int, callback: Callable[[], None]) -> Timer:
-        """Schedule `callback` by this clock."""
+        """See `Clock`."""
         return _RunningTimer(self, self._machine, deadline_ms, callback)
 
 

@@ -27,10 +27,7 @@ _THREADS = 2
 
 
 class Decompression:
-    """Decompresses batches for responses, large ones in threads.
-
-    At most one of up to `USUAL` and one of up to `MOST` bytes run at a time.
-    """
+    """At most one batch of up to `USUAL` and one of up to `MOST` bytes run at a time, in threads."""
 
     def __init__(self) -> None:
         self._here = 0
@@ -53,7 +50,7 @@ class Decompression:
             await asyncio.sleep(0)
 
     async def usual(self, work: Callable[[], R]) -> R:
-        """Run `work` on batches of up to `USUAL` bytes in a thread, one at a time."""
+        """Run `work` on batches of up to `USUAL` bytes in a thread."""
         async with self._usual:
             return await in_thread(self._threads, work)
 

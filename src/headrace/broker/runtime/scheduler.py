@@ -60,7 +60,7 @@ class CooperativeScheduler:
 
     @property
     def crowded(self) -> bool:
-        """Whether work that may take long must wait, because other work does or this turn is used up."""
+        """Whether work that may take long must wait: other work does or this turn is used up."""
         return self._due or (self.turn_began > 0 and perf_counter() - self.turn_began >= TURN_S)
 
     def _turn_over(self) -> None:
@@ -113,7 +113,7 @@ class CooperativeScheduler:
         await future
 
     async def a_few_at_once(self, items: Sequence[T], ask: Callable[[T], Awaitable[R]]) -> AsyncIterator[tuple[T, R]]:
-        """Yield each item with its result, in order. Raises the first error that `ask` raises.
+        """Yield each item with its result, in order. Raises the first error of `ask`.
 
         Some run concurrently, in turns with other work of many lookups.
         """
@@ -140,7 +140,7 @@ class CooperativeScheduler:
     async def listing(self) -> AsyncIterator["TimeSlice"]:
         """Go through a long list, one at a time: hundreds may be requested, of megabytes each.
 
-        Do not wait for storage within, because all other lists would wait, too.
+        Do not wait for storage within: all other lists would wait.
         """
         async with self._listing:
             await self.turn()

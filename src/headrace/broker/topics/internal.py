@@ -23,7 +23,7 @@ _CONFIG = {"cleanup.policy": "compact", "segment.bytes": "104857600"}
 
 
 class InternalPartition:
-    """A partition without records (`broker.partition.partition.Partition`)."""
+    """A `Partition` without records."""
 
     log = None
     log_start = log_end = local_start = leader_epoch = 0
@@ -157,9 +157,9 @@ class InternalPartition:
 def consumer_offsets(
     ownership: Ownership, cluster: str, cluster_id: str, partitions: int, refusals: RejectedBatches
 ) -> LiveTopic:
-    """Return the topic of a virtual cluster.
+    """Return a virtual cluster's topic.
 
-    Its id derives from `cluster_id`, so it is equal after a restart and on all brokers.
+    Its id derives from `cluster_id`: equal after a restart and on all brokers.
     """
     name = CONSUMER_OFFSETS
     streams = tuple(f"internal {cluster}/{name}-{index}" for index in range(partitions))

@@ -59,7 +59,7 @@ class KnownTopics:
         return name in self._by_name or name in self.internal
 
     def is_stored(self, live: LiveTopic) -> bool:
-        """Whether the partitions have streams in Redis. Those of an internal topic have none."""
+        """Whether the partitions have streams in Redis, unlike those of an internal topic."""
         return self.internal.get(live.topic.name) is not live
 
     def get(self, name: str) -> LiveTopic:
@@ -74,7 +74,7 @@ class KnownTopics:
         return UnknownTopic(f"no topic {name[:MAX_LENGTH]!r}")
 
     def changeable(self, name: str) -> LiveTopic:
-        """Return a topic that clients may change. Raises UnknownTopic, or InvalidTopicName for an internal one."""
+        """As `get`. Raises UnknownTopic, or InvalidTopicName for an internal one."""
         live = self.get(name)
         if name not in self._by_name:
             raise not_for_clients(name)

@@ -128,7 +128,7 @@ class LiveTopic(msgspec.Struct):
 
     @property
     def has_gaps(self) -> bool:
-        """Whether offsets do not count records; see `Readable.has_gaps`."""
+        """See `Readable.has_gaps`."""
         return bool(self.partitions) and self.partitions[0].has_gaps
 
     @property
@@ -138,11 +138,11 @@ class LiveTopic(msgspec.Struct):
 
     @property
     def entry_per_record(self) -> bool:
-        """Whether batches are expanded for storage; see `Partition.entry_per_record`."""
+        """See `Partition.entry_per_record`."""
         return bool(self.partitions) and self.partitions[0].entry_per_record
 
     def replicas(self, ownership: Ownership, index: int) -> list[int]:
-        """Return node ids of a partition's replicas, the leader first. Empty without a leader."""
+        """See `brokers.ownership.replicas`."""
         return replicas(ownership, self.partitions[index], self.topic.replication_factor)
 
     def append(
@@ -157,7 +157,7 @@ class LiveTopic(msgspec.Struct):
         header: HeaderFields | None = None,
         wait_ms: int = AS_LONG_AS_IT_TAKES,
     ) -> None:
-        """Check and append one record batch; see `Broker.append` and `topics.validator.accept`.
+        """See `Broker.append` and `topics.validator.accept`.
 
         `wait_ms`: maximum wait of `done` for replicas (`min.insync.replicas`). 0: none.
 

@@ -21,7 +21,7 @@ AT_ONCE = 64
 
 
 class LogManager:
-    """Logs of one virtual cluster (`broker.topics.live.PartitionManager`)."""
+    """Logs of one virtual cluster; implements `PartitionManager`."""
 
     def __init__(
         self,
@@ -34,18 +34,7 @@ class LogManager:
         reads: ReadBudget | None = None,
         producers: ProducerTotal | None = None,
     ) -> None:
-        """Prepare.
-
-        Args:
-            storage: the logs' storage.
-            leading: recovers logs that this server leads.
-            clock: see `LeaderPartition`.
-            stream_of: returns the Redis key of a new partition's stream.
-            budget: budget of all cached tails.
-            snapshots: saves changes of producers.
-            reads: budget for reading ahead. None: one per partition.
-            producers: counts producers of recovered logs, if set.
-        """
+        """Without `reads`, each partition has its own budget for reading ahead."""
         self.stream_of = stream_of
         self._storage = storage
         self._leading = leading

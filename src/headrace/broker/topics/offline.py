@@ -44,7 +44,7 @@ class OfflinePartitions:
             log = each.log
             if log is not None and (fenced_reason := log.fenced_reason) is not None:
                 before = self._since.get(log)
-                # With another reason, it was open in between, or was retried.
+                # With another reason, it was open or retried in between.
                 since[log] = before if before is not None and before[0] is fenced_reason else (fenced_reason, now_ms)
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)

@@ -60,19 +60,7 @@ class TopicTable(KnownTopics):
         listener: TopicListener | None = None,
         others: OtherClusters | None = None,
     ) -> None:
-        """Start empty.
-
-        Args:
-            storage: the topics' storage.
-            clock: for the time of creation.
-            defaults: defaults of configurations.
-            logs: creates partitions that are logs.
-            streams: creates those of native topics.
-            leading: recovers logs that this server leads.
-            most_partitions: maximum partitions, with those of other virtual clusters.
-            listener: notified of changes, if set.
-            others: the server's other virtual clusters.
-        """
+        """`most_partitions` includes those of other virtual clusters."""
         super().__init__()
         self.storage = storage
         self.clock = clock
@@ -153,9 +141,9 @@ class TopicTable(KnownTopics):
     def validate(
         self, name: str, partitions: int, config: dict[str, str], replication: int = 1, *, distinct: bool = True
     ) -> None:
-        """Check everything that `create` checks.
+        """Check what `create` checks.
 
-        `distinct`: reject names that differ from another topic's only in `.` and `_`.
+        `distinct`: see `check_free`.
 
         Raises:
             InvalidTopicName, TopicExists, InvalidPartitions, InvalidReplicationFactor, InvalidConfig,
@@ -223,15 +211,9 @@ class TopicTable(KnownTopics):
             return self.get(name)
 
     async def configure(self, name: str, change: ConfigChange, *, validate_only: bool = False) -> None:
-        """Change or only check a topic's own configuration.
+        """Change or only check a topic's own configuration. Raises UnknownTopic, InvalidConfig.
 
-        Args:
-            name: the topic's name.
-            change: returns the new configuration from the present one. Its errors are raised.
-            validate_only: change nothing.
-
-        Raises:
-            UnknownTopic, InvalidConfig.
+        `change` returns the new configuration from the present one. Its errors are raised.
         """
         await self._repeated(name, lambda: self._configure(name, change, validate_only=validate_only))
 
@@ -267,14 +249,14 @@ class TopicTable(KnownTopics):
             _log.info("topic altered", topic=name, changed=changed)
 
     def validate_growth(self, name: str, partitions: int) -> None:
-        """Check everything that `grow` checks. Raises UnknownTopic, InvalidPartitions, TooManyPartitions."""
+        """Check what `grow` checks. Raises UnknownTopic, InvalidPartitions, TooManyPartitions."""
         present = len(self.changeable(name).partitions)
         if partitions <= present:
             raise InvalidPartitions(f"topic {name!r} has {present} partitions: it can only get more, not {partitions}")
         self._check_room(partitions - present)
 
     async def grow(self, name: str, partitions: int) -> None:
-        """Add and store partitions up to this number. Raises UnknownTopic, InvalidPartitions."""
+        """Add and store partitions up to this number; see `validate_growth`."""
         await self._repeated(name, lambda: self._grow(name, partitions))
 
     async def _grow(self, name: str, partitions: int) -> None:
@@ -337,7 +319,7 @@ class TopicTable(KnownTopics):
                 await asyncio.sleep(0)
 
     async def _stored(self, topic: Topic) -> bool | None:
-        """Return whether a topic is stored, after a change without response. None: unknown."""
+        """Whether a topic is stored, after a change without response. None: unknown."""
         try:
             stored = await retry_while_unavailable(partial(self.storage.topics.find, topic.name))
         except (StorageUnavailable, UnreadableTopic):
@@ -353,7 +335,7 @@ class TopicTable(KnownTopics):
             for live in self:
                 with contextlib.suppress(UnknownTopic):
                     await self._delete_live(live)
-            # No later change or start would remove noted streams.
+            # No later start would remove noted streams.
             await self.storage.topics.finish_deletions()
             self._closed = True
 
@@ -366,10 +348,7 @@ class TopicTable(KnownTopics):
     async def move(self, name: str, target: "TopicTable", store: Callable[[Topic], Coroutine[Any, Any, None]]) -> None:
         """Move a topic to another table, with its open partitions and writes in flight.
 
-        Args:
-            name: the topic's name, which it keeps.
-            target: the other table.
-            store: stores the move. Nothing has changed if it raises.
+        `store` stores the move. Nothing has changed if it raises.
 
         Raises:
             UnknownTopic; TopicExists: the target has one of that name; InvalidTopicName: invalid there;
