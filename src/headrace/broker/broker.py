@@ -282,8 +282,8 @@ class Broker:
     async def source(self, partition: Partition, offset: int = 0) -> Source:
         """Return the reader of a partition's records up to an offset, from any leader. Raises StorageUnavailable.
 
-        Storage is read for a log of another leader, one being recovered, or one that a client has seen longer than its
-        known end; the end of a plain stream if `offset` is beyond the known one.
+        Reads storage for a log of another leader, one being recovered, or one that a client has seen longer than its
+        known end. Reads the end of a plain stream if `offset` is beyond the known one.
         """
         log = partition.log
         if log is None:
