@@ -290,7 +290,7 @@ class VirtualClusters:
         return name in self._brokers
 
     def holding(self, topic_id: UUID, expected: str) -> tuple[Broker, LiveTopic]:
-        """Return a topic and its current cluster, trying `expected` first. Raises UnknownTopic."""
+        """Return a topic's current cluster and the topic, trying `expected` first. Raises UnknownTopic."""
         for name in chain((expected,), self._brokers):
             broker = self._brokers.get(name)
             if broker is not None:
@@ -408,7 +408,7 @@ class VirtualClusters:
 
 
 def _own(name: str, text: bytes) -> dict[str, str]:
-    """Parse settings. Raises ValueError for any, or a name, that no server stores."""
+    """Parse a cluster's settings. Raises ValueError for settings or a name that no server stores."""
     if _NAME.fullmatch(name) is None:
         raise ValueError(f"{name!r} cannot be the name of a virtual cluster")
     own = _settings.decode(text)

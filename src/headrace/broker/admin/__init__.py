@@ -1,4 +1,1 @@
-"""Administration: authorizer, users, quotas, audit log, connection limits.
-
-May import neither a listener nor storage.
-"""
+"""Administration: authorizer, users, quotas, audit log, connection limits."""

@@ -77,7 +77,7 @@ class ClusterAcls:
             return [digest] if digest in self._by_digest else []
         if self._added or self._removed:
             kept = [each for each in self._in_order if each[1] not in self._removed]
-            # Most of them are in order.
+            # Fast: most of them are in order.
             self._in_order = sorted([*kept, *((text, digest) for digest, text in self._added.items())])
             self._added, self._removed = {}, set()
         return [digest for _, digest in self._in_order]

@@ -35,7 +35,7 @@ class _Window:
 
 
 class Audit:
-    """Writes the audit log, with limited memory."""
+    """Writes the audit log. Unauthenticated clients cannot fill log or memory."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -59,7 +59,7 @@ class Meters(Generic[M]):
         self._swept_ms: int | None = None
 
     def found(self, key: Key, holds: Held, maker: Maker, make: Callable[[], M], ticks_ms: int) -> M:
-        """Return the meter of clients that share a limit."""
+        """Return the meter of clients that share a limit, made if missing."""
         place = (key, holds.shared, None)
         known = self._meters.get(place)
         if known is not None:

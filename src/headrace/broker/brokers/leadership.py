@@ -139,7 +139,7 @@ class Leadership:
             await asyncio.wait([self._opening], timeout=1)
 
     async def _open_alone(self, topic: Topic | None, log: LeaderPartition) -> None:
-        """Recover a log without a cluster, later if storage has unexpected contents."""
+        """Recover a log without a cluster. Retried later if storage has unexpected contents."""
         log.opened = self._name_self
         if topic is None:
             await log.open(create=True)
@@ -283,7 +283,7 @@ class Leadership:
 
     async def _open_some(self, some: list[tuple[LeaderPartition, Topic | None]]) -> list[bool]:
         """Recover logs. Return which must be retried."""
-        # They may open concurrently.
+        # Open logs may change concurrently.
         closed = {log: topic for log, topic in some if topic is not None and not log.is_open}
         if self._before_opening is not None and closed:
             try:

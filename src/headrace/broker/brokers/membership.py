@@ -27,7 +27,7 @@ class Membership:
     def __init__(
         self, storage: MembershipStorage, me: Member, clock: Clock, *, session_ms: int, interval_ms: int
     ) -> None:
-        """`session_ms`: time without a heartbeat after which a broker is dead."""
+        """`session_ms`: uptime without a heartbeat after which a broker is dead. Heartbeats go by ticks."""
         self.me = me
         self.on_view: Callable[[View, bool], None] = lambda _view, _inside: None
         """Called with each adopted view, and whether it has this server."""

@@ -205,7 +205,7 @@ class GroupCoordinator(Coordinator[GroupRunner]):
             runner.drop(drop)
 
     def positions(self, group: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """Return durable committed offsets."""
+        """Return durable committed offsets. Empty for an unknown group."""
         runner = self._here.get(group)
         return runner.positions if runner is not None else {}
 

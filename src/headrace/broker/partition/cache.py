@@ -150,7 +150,7 @@ class Tail:
         total = 0
         for index in range(first, min(until, first + _MOST_BATCHES)):
             batch = self._batches[index]
-            assert batch is not None  # entries from the head on are filled
+            assert batch is not None
             size = len(batch)
             if total + size > limit and (chunks or not whole_first):
                 break

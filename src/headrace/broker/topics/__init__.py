@@ -1,4 +1,1 @@
-"""Topics of the running server: table, changes by other brokers, retention, offline partitions.
-
-May import neither a listener nor storage.
-"""
+"""Topics of the running server: table, changes by other brokers, retention, offline partitions."""

@@ -43,8 +43,8 @@ class Retention:
     async def enforce(self, patience_ms: int) -> None:
         """Trim every partition once. A failed one does not delay the others.
 
-        The first write to a quiet log detects a moved slot or a replaced primary: retried for `patience_ms` before they
-        are logged.
+        The first write to a quiet log detects a moved slot or a replaced primary. Such errors are retried for
+        `patience_ms` before they are logged.
         """
         later = [each async for each in self._all() if not await self._trimmed(each, may_pass=patience_ms > 0)]
         until_ms, again = self._clock.ticks_ms() + patience_ms, backoff(self._clock, _AGAIN_MS, _SELDOM_MS)

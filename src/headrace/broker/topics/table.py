@@ -335,7 +335,7 @@ class TopicTable(KnownTopics):
             for live in self:
                 with contextlib.suppress(UnknownTopic):
                     await self._delete_live(live)
-            # No later start would remove noted streams.
+            # No later change or start would remove noted streams.
             await self.storage.topics.finish_deletions()
             self._closed = True
 
