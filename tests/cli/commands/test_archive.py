@@ -103,6 +103,17 @@ def test_lines_for_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert "\x1b" not in lines[4]
 
 
+def test_the_start_of_spark_is_timed_from_its_restart(capsys: pytest.CaptureFixture[str]) -> None:
+    now = 50.0
+    with Show(Figures(lambda: now), clock=lambda: now) as show:
+        show(SparkReady("4.2.1", "17"))
+        now = 90.0
+        show(Note("killed", restarting=True))
+        now = 93.0
+        show(SparkReady("4.2.1", "17"))
+    assert capsys.readouterr().err.endswith("is up (3.0 s)\n")
+
+
 def test_one_line_that_moves_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = io.StringIO()
     screen.isatty = lambda: True  # type: ignore[method-assign]
@@ -168,8 +179,8 @@ tell(Ended())
 """
     supervise(body, runs.parent, monkeypatch, heard.append).run()
     assert runs.read_text() == "xxx"
-    notes = [message.text for message in heard if isinstance(message, Note)]
-    assert notes == ["the archive's process was killed by SIGKILL; restarting in 0 s"] * 2
+    notes = [message for message in heard if isinstance(message, Note)]
+    assert notes == [Note("the archive's process was killed by SIGKILL; restarting in 0 s", restarting=True)] * 2
     assert list(temporary.iterdir()) == []
 
 

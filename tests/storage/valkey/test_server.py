@@ -74,7 +74,7 @@ async def test_records_without_their_manifest_are_not_passed_over(short_path: Pa
         await link.set("key", "value" * 1_000)
     manifest = short_path / "appendonlydir/appendonly.aof.manifest"
     kept = manifest.rename(short_path / "kept")
-    with pytest.raises(StoreError, match=r"manifest is missing.*put it back"):
+    with pytest.raises(StoreError, match=r"manifest is missing.*Restore it"):
         async with started(short_path):
             pass
     kept.rename(manifest)

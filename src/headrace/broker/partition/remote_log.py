@@ -104,7 +104,7 @@ class TopicArchive:
                 if self.archive is None:
                     await self._archives.look(self)
                 if self.archive is None:
-                    raise ArchiveUnavailable(f"no document has the location of the archive of topic {self.name} lies")
+                    raise ArchiveUnavailable(f"no document has the location of the archive of topic {self.name}")
                 done = await self._archives.thread(partial(self._work, self.archive.table, work))
             except ArchiveUnavailable as error:
                 self._tell(str(error))

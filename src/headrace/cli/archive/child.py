@@ -68,7 +68,7 @@ def main() -> None:
             once=asked.once,
             on_progress=lambda progress: tell(Batch(progress)),
             on_note=lambda text: tell(Note(text)),
-            tells=False,
+            reports=False,
         )
         spark = archive.spark
         tell(SparkReady(spark.version, str(spark._jvm.System.getProperty("java.version"))))  # type: ignore[union-attr]

@@ -28,6 +28,8 @@ class Note(msgspec.Struct, frozen=True, tag=True):
     """A line for the user."""
 
     text: str
+    restarting: bool = False
+    """Whether Spark is started again."""
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True):

@@ -47,10 +47,10 @@ class ArchiveFailed(Exception):
 class Supervisor:
     """Runs the archive, in one process at a time. Two would be safe but waste work."""
 
-    def __init__(self, wanted: Wanted, tell: Callable[[Told], None]) -> None:
-        """Prepare. `tell` gets each report and note, on the caller's thread."""
+    def __init__(self, wanted: Wanted, report: Callable[[Told], None]) -> None:
+        """Prepare. `report` gets each report and note, on the caller's thread."""
         self._wanted = wanted
-        self._tell = tell
+        self._report = report
         self._asked = threading.Event()
         self._child: subprocess.Popen[bytes] | None = None
         self._ready = False
@@ -72,7 +72,7 @@ class Supervisor:
             if failures >= _TRIES:
                 raise ArchiveFailed(f"{why}; that was {failures} times in a row")
             pause = min(_LONGEST_PAUSE_S, 2.0 ** (failures - 1))
-            self._tell(Note(f"{why}; restarting in {pause:.0f} s"))
+            self._report(Note(f"{why}; restarting in {pause:.0f} s", restarting=True))
             self._asked.wait(pause)
 
     def stop(self) -> None:
@@ -129,7 +129,7 @@ class Supervisor:
                         self._archived = self._archived or (
                             isinstance(told, Batch) and told.progress.rows + told.progress.dead > 0
                         )
-                        self._tell(told)
+                        self._report(told)
                 self._status = child.wait()
             finally:
                 self._child = None
@@ -224,7 +224,7 @@ class Show(AbstractContextManager["Show"]):
             self._say(f"Spark {message.spark} on Java {message.java} is up ({self._clock() - self._began:.1f} s)")
         elif isinstance(message, Note):
             self._say(message.text)
-            if "starting anew" in message.text:
+            if message.restarting:
                 self._ready, self._began = False, self._clock()
         elif isinstance(message, Batch):
             for line in message.progress.unreadable:

@@ -95,16 +95,18 @@ def start(
     on_progress: OnProgress = lambda _: None,
     on_note: OnNote = _log.warning,
     step: Step = lambda _: None,
-    tells: bool = True,
+    reports: bool = True,
 ) -> "Archive":
     """Start to archive in the background. Raise SparkError if the topic, table, Redis or listener cannot be used.
 
     `once` ends it when the tables have all records present at the start. `on_note` gets one line for the user per
-    event. `tells` reports to the web console, which a supervisor may do instead. Another thread calls `on_progress`
+    event. `reports` reports to the web console, which a supervisor may do instead. Another thread calls `on_progress`
     after every batch and before the first. Tests set `step`.
     """
     settings.check()
-    return Archive(settings, once=once, spark=spark, on_progress=on_progress, on_note=on_note, step=step, tells=tells)
+    return Archive(
+        settings, once=once, spark=spark, on_progress=on_progress, on_note=on_note, step=step, reports=reports
+    )
 
 
 class Archive:
@@ -119,7 +121,7 @@ class Archive:
         on_progress: OnProgress,
         on_note: OnNote,
         step: Step,
-        tells: bool,
+        reports: bool,
     ) -> None:
         self._settings = settings
         self._once = once
@@ -157,7 +159,7 @@ class Archive:
             self._begin()
             self.spark = session.create("headrace archive", master=_MASTER, optimize=False) if spark is None else spark
             self._held = held.pop_all()
-        if tells:
+        if reports:
             told = Told(settings.redis, settings.table, settings.group, settings.trigger_s)
             self._teller = Teller(told, self._figures, self._looked)
         self._thread = threading.Thread(target=self._supervise, name="headrace-archive", daemon=True)
