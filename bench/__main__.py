@@ -7,8 +7,8 @@ from importlib import import_module
 
 BENCHES = {
     "kafka": "produce, consume, requests and latency through the Kafka listener",
-    "tls": "the Kafka listener with TLS beside the one without, and Apache Kafka's",
-    "native": "native topics beside log topics and redis-benchmark's XADD",
+    "tls": "the Kafka listener with and without TLS, and Apache Kafka's",
+    "native": "native topics, log topics and redis-benchmark's XADD",
     "oci": "messages in and out through the OCI API",
     "groups": "a group of two and one of a thousand: from joining to assigned",
     "cluster": "several brokers: what they cost, and waiting when a broker or a shard goes",

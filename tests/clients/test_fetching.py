@@ -65,11 +65,11 @@ def test_records_come_as_soon_as_they_are_there(client: Client, wire: Wire, topi
     wire.create(f"{topic}-quiet")
     fill(wire, topic, 1)
     delays: list[float] = []
-    with client.member(topic, topic) as member, ThreadPoolExecutor(1) as beside:
+    with client.member(topic, topic) as member, ThreadPoolExecutor(1) as background:
         eventually(lambda: member.poll(0.1))
         # Who sits out a fetch is never so fast; who is woken is, once the machine is not busy with something else.
         while len(delays) < 10 or sorted(delays[-10:])[5] >= 0.25:
-            sent = beside.submit(send_soon, wire, topic)
+            sent = background.submit(send_soon, wire, topic)
             eventually(lambda: member.poll(2))
             delays.append(time.monotonic() - sent.result())
             assert len(delays) < 200, delays

@@ -210,7 +210,7 @@ def test_unreplicated_records_are_not_readable(program: str) -> None:
             assert before.offset == 1
             # The new leader recovers it.
             replicated.primary.ask("CLIENT", "KILL", "TYPE", "normal")
-            wait_for(lambda: led_anew(reader, before.leader_epoch), "the log to be opened anew")
+            wait_for(lambda: led_anew(reader, before.leader_epoch), "the log to be recovered again")
             assert reader.has(1)
             # Others know how far it was shown, also those that have just been started.
             (state,) = replicated.primary.ask("KEYS", f"*{reader.name}*:state")

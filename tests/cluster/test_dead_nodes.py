@@ -25,16 +25,16 @@ async def test_changes_are_read_whichever_other_nodes_are_dead(kind: str) -> Non
     with RedisCluster(program, replicas=0, calm=True) as cluster:
         client = asynchronous(cluster.url)
         try:
-            beside = RedisMembership(client, Fence(0))
-            assert await beside.changes("0-0", 1) == []
+            membership = RedisMembership(client, Fence(0))
+            assert await membership.changes("0-0", 1) == []
             has_them = cluster.primary_of(Keyspace().changes)
             for node in cluster.nodes:
                 if node is not has_them:
                     node.kill()
-            view = await beside.change(
+            view = await membership.change(
                 Proposal(0, 0, (Member(node_id=1, incarnation="a", process="pid 1", host="here", port=9092),))
             )
-            found = [change for _, change in await beside.changes("0-0", 1)]
+            found = [change for _, change in await membership.changes("0-0", 1)]
         finally:
             await client.aclose()
     assert [(change.kind, change.name) for change in found] == [("view", str(view.number))]

@@ -23,7 +23,7 @@ from headrace.security.access.principal import Principal
 from headrace.testing import InProcessServer
 
 if TYPE_CHECKING:
-    from headrace.console.event_stream import Fragment, Granted, TellPage
+    from headrace.console.event_stream import Fragment, Granted, LoadPage
     from headrace.console.server_data import Figures
 
 
@@ -157,7 +157,7 @@ def test_one_visitor_has_a_share_of_the_open_pages(tmp_path: Path) -> None:
 def test_who_has_many_pages_open_makes_room_for_who_has_few() -> None:
     figures = SimpleNamespace(sampler=SimpleNamespace(looks=set()))
     streams = EventStreams(
-        cast("Figures", figures), cast("TellPage", None), cast("Fragment", None), cast("Granted", None)
+        cast("Figures", figures), cast("LoadPage", None), cast("Fragment", None), cast("Granted", None)
     )
 
     def target(user: str) -> Target:

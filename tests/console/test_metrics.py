@@ -19,7 +19,7 @@ from tests.oci.conftest import COMPARTMENT, Api
 
 from headrace.broker.broker import Broker
 from headrace.broker.brokers.ownership import Ownership
-from headrace.broker.partition.cache import BESIDE_FILE_BYTES
+from headrace.broker.partition.cache import FILE_READER_CACHE_BYTES
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.console import sampler
@@ -188,7 +188,7 @@ def test_a_server_caches_little_of_the_batches_in_the_file() -> None:
     with InProcessServer(headrace_journal_bytes=0) as started, Wire(started.kafka) as wire:
         wire.create("large", max_message_bytes="2000000")
         sent = batch(b"v" * 1_000_000)
-        for _ in range(BESIDE_FILE_BYTES // len(sent) + 2):
+        for _ in range(FILE_READER_CACHE_BYTES // len(sent) + 2):
             wire.produce("large", sent)
         assert wire.fetch("large", 1).records
         assert value(read(scraped(started)), "store_read_bytes_total", source="file") >= len(sent)
@@ -364,9 +364,9 @@ async def test_others_get_the_loop_after_every_piece(monkeypatch: pytest.MonkeyP
             turns += 1
             await asyncio.sleep(0)
 
-    beside = asyncio.create_task(other())
+    background = asyncio.create_task(other())
     await in_pieces(work())
     assert steps == 100
     # A piece ends with the step that takes it beyond a millisecond: four of 0.3 ms.
     assert turns == 100 // 4
-    beside.cancel()
+    background.cancel()

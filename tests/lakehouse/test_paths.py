@@ -42,7 +42,7 @@ def test_a_path_survives_as_a_url(name: str) -> None:
     place = Place.of(str(path))
     assert (place.path, place.uri, Place(url=place.url).path) == (path, str(path), path)
     assert Place.of(paths.file_url(path)) == place
-    assert place.beside("_dlq").path == path.with_name("t_dlq")
+    assert place.sibling("_dlq").path == path.with_name("t_dlq")
     assert paths.delta_problem(path) is None
 
 

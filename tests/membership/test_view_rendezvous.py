@@ -25,17 +25,17 @@ def test_what_is_kept_from_one_set_of_nodes_to_the_next_changes_no_choice(sets: 
     kept = Rendezvous([1])
     for present, asked in sets:
         kept = Rendezvous(present, kept)
-        anew = Rendezvous(present)
+        fresh = Rendezvous(present)
         for key in KEYS[:asked]:
-            assert kept.choose_again(key) == kept.choose_again(key) == anew.choose(key) == kept.choose(key)
+            assert kept.choose_again(key) == kept.choose_again(key) == fresh.choose(key) == kept.choose(key)
 
 
 @given(st.lists(st.sets(st.integers(1, 5), max_size=5), max_size=8))
 def test_the_same_few_nodes_that_come_and_go(sets: list[set[int]]) -> None:
     kept = Rendezvous([])
     for present in sets:
-        kept, anew = Rendezvous(present, kept), Rendezvous(present)
-        assert [kept.choose_again(key) for key in KEYS[:20]] == [anew.choose(key) for key in KEYS[:20]]
+        kept, fresh = Rendezvous(present, kept), Rendezvous(present)
+        assert [kept.choose_again(key) for key in KEYS[:20]] == [fresh.choose(key) for key in KEYS[:20]]
 
 
 def test_all_members_get_a_fair_share() -> None:

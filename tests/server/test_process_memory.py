@@ -12,7 +12,7 @@ from headrace.server.process import settle_memory
 _LEAVES_MUCH = """
 from pathlib import Path
 from headrace.broker.config.settings import BrokerSettings
-from headrace.server.process import prepared, settle_memory, shrink_beside_file
+from headrace.server.process import prepared, settle_memory, limit_cache_with_file_reader
 
 def resident():
     [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS")]
@@ -20,7 +20,7 @@ def resident():
 
 settings = BrokerSettings.of({})
 cache = prepared(settings, guest=False)
-shrink_beside_file(cache, settings)
+limit_cache_with_file_reader(cache, settings)
 settle_memory(cache.limit)
 before = resident()
 held = [bytearray(64 << 10) for _ in range(320 << 4)]

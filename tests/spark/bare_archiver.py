@@ -46,7 +46,7 @@ class Archiver:
         self.topic = topic
         place = table if isinstance(table, Place) else Place.of(str(table))
         self.table = ArchiveTable(place)
-        self.dead = None if decoding is None else ArchiveTable(place.beside("_dlq"), DEAD_COLUMNS)
+        self.dead = None if decoding is None else ArchiveTable(place.sibling("_dlq"), DEAD_COLUMNS)
         self.group = Group()
         self.destination = Destination(
             redis=storage.url,

@@ -146,7 +146,7 @@ def test_the_iceberg_table_follows_through_commits_compaction_and_vacuum(
     assert offsets(lake.in_iceberg()) == offsets(lake.in_delta()) == everything
 
     with pytest.raises(TableError, match="is there and lists other files"):
-        lake.opened(lake.place.beside("2"))
+        lake.opened(lake.place.sibling("2"))
 
 
 def test_two_that_follow_at_once_list_each_file_once(

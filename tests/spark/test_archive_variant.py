@@ -136,8 +136,8 @@ def test_a_column_holds_any_json_and_the_rest_is_stored_separately(storage: Bare
     table = DeltaTable(path)
     assert [str(field.type) for field in table.schema().fields if field.name == "json"] == ["VariantType()"]
     assert table.protocol().reader_features == ["variantType"]
-    beside = DeltaTable(f"{path}_dlq").to_pyarrow_table().sort_by("offset")
-    reasons = dict(zip(beside.column("offset").to_pylist(), beside.column("reason").to_pylist(), strict=True))
+    dead = DeltaTable(f"{path}_dlq").to_pyarrow_table().sort_by("offset")
+    reasons = dict(zip(dead.column("offset").to_pylist(), dead.column("reason").to_pylist(), strict=True))
     assert list(reasons) == [5, 6, 7, 8, 10]
     assert reasons[7] == "the value is nested deeper than 200 levels"
     assert reasons[8] == "the number 1e999 has more digits than a double keeps, or is beyond doubles"

@@ -33,32 +33,32 @@ async def client(any_redis: RedisServer) -> Any:
 
 
 @pytest.fixture
-def beside(client: Any) -> RedisMembership:
+def membership(client: Any) -> RedisMembership:
     return RedisMembership(client, Fence(0))
 
 
-async def changed(beside: RedisMembership, *members: Member) -> View:
-    view, _, _ = await beside.beat(member(9, "onlooker"), 1, None)
+async def changed(membership: RedisMembership, *members: Member) -> View:
+    view, _, _ = await membership.beat(member(9, "onlooker"), 1, None)
     expected = 0 if view is None else view.number
-    return await beside.change(Proposal(expected, expected, members))
+    return await membership.change(Proposal(expected, expected, members))
 
 
-async def test_of_two_proposals_one_is_taken_and_both_see_which(beside: RedisMembership) -> None:
-    first = await beside.change(Proposal(0, 0, (member(1),)))
-    again = await beside.change(Proposal(0, 0, (member(2),)))
+async def test_of_two_proposals_one_is_taken_and_both_see_which(membership: RedisMembership) -> None:
+    first = await membership.change(Proposal(0, 0, (member(1),)))
+    again = await membership.change(Proposal(0, 0, (member(2),)))
     assert again == first == View(first.number, (member(1),))
-    assert (await beside.beat(member(1), 1, None))[0] == first
-    both = await beside.change(Proposal(first.number, first.number, joined(first.members, member(2))))
-    late = await beside.change(Proposal(first.number, first.number, without(first.members, [member(1)])))
+    assert (await membership.beat(member(1), 1, None))[0] == first
+    both = await membership.change(Proposal(first.number, first.number, joined(first.members, member(2))))
+    late = await membership.change(Proposal(first.number, first.number, without(first.members, [member(1)])))
     assert late == both == View(both.number, (member(1), member(2)), first.number)
     assert both.number > first.number
-    assert (await beside.beat(member(1), 2, first))[0] == both
+    assert (await membership.beat(member(1), 2, first))[0] == both
 
 
-async def test_numbers_never_repeat_even_where_redis_has_lost_them(beside: RedisMembership, client: Any) -> None:
-    first = await changed(beside, member(1))
+async def test_numbers_never_repeat_even_where_redis_has_lost_them(membership: RedisMembership, client: Any) -> None:
+    first = await changed(membership, member(1))
     await client.flushall()
-    second = await beside.change(Proposal(0, first.number + 5_000, (member(1),)))
+    second = await membership.change(Proposal(0, first.number + 5_000, (member(1),)))
     assert second.number > first.number + 5_000
     assert second.before == 0
     assert not second.follows(View(first.number + 5_000, ()))
@@ -66,10 +66,10 @@ async def test_numbers_never_repeat_even_where_redis_has_lost_them(beside: Redis
 
 
 async def test_producer_ids_never_repeat_even_where_redis_has_lost_them(
-    open_storage: Any, beside: RedisMembership, client: Any
+    open_storage: Any, membership: RedisMembership, client: Any
 ) -> None:
     """Else a batch of the second producer was acknowledged as a repeated one of the first, and not stored."""
-    view = await changed(beside, member(1))
+    view = await changed(membership, member(1))
     storage = await open_storage(view.number)
     given = [await storage.topics.allocate_producer_ids(1_000) for _ in range(3)]
     assert given[2] - given[1] >= 1_000 <= given[1] - given[0]
@@ -90,11 +90,11 @@ async def _milliseconds(client: Any) -> int:
     return int(seconds * 1_000 + microseconds // 1_000)
 
 
-async def test_who_is_not_in_the_view_has_no_heartbeats_in_it(beside: RedisMembership, client: Any) -> None:
-    await changed(beside, member(1), member(2))
+async def test_who_is_not_in_the_view_has_no_heartbeats_in_it(membership: RedisMembership, client: Any) -> None:
+    await changed(membership, member(1), member(2))
     for each in (1, 2):
-        await beside.beat(member(each), 7, None)
-    await changed(beside, member(2))
+        await membership.beat(member(each), 7, None)
+    await changed(membership, member(2))
     assert await client.hgetall(KEYS.heartbeats) == {b"2:a": b"7"}
 
 
@@ -102,31 +102,31 @@ async def test_changes_of_topics_are_announced_with_a_membership(open_storage: A
     storage = await open_storage(1)
     await storage.documents.save({("kind", "one"): b"1"})
     assert not await client.exists(KEYS.changes)
-    beside = RedisMembership(client, storage.fence)
-    view = await changed(beside, member(1))
-    beside.enter(view.number)
-    last = await beside.last_change()
+    membership = RedisMembership(client, storage.fence)
+    view = await changed(membership, member(1))
+    membership.enter(view.number)
+    last = await membership.last_change()
     await storage.documents.save({("kind", "one"): b"2", ("other", "two"): b"3"})
-    await beside.publish({"headrace:t:0": Leader(10, 2)})
-    await beside.publish({"headrace:t:0": Leader(9, 3)})
-    found = [change for _, change in await beside.changes(last, 10)]
+    await membership.publish({"headrace:t:0": Leader(10, 2)})
+    await membership.publish({"headrace:t:0": Leader(9, 3)})
+    found = [change for _, change in await membership.changes(last, 10)]
     assert [(each.kind, each.name) for each in found] == [("documents", "kind other"), ("leaders", "headrace:t:0 10:2")]
-    assert await beside.leaders() == {"headrace:t:0": Leader(10, 2)}
+    assert await membership.leaders() == {"headrace:t:0": Leader(10, 2)}
     # Again: others may have forgotten it with a topic that moved.
-    await beside.publish({"headrace:t:0": Leader(10, 2)})
-    found = [change for _, change in await beside.changes(last, 10)]
+    await membership.publish({"headrace:t:0": Leader(10, 2)})
+    found = [change for _, change in await membership.changes(last, 10)]
     assert [each.name for each in found if each.kind == "leaders"] == ["headrace:t:0 10:2"] * 2
 
 
 async def test_who_led_a_deleted_topic_is_not_kept(open_storage: Any, client: Any) -> None:
     storage = await open_storage(1)
-    beside = RedisMembership(client, storage.fence)
+    membership = RedisMembership(client, storage.fence)
     streams = ("headrace:t:0@a", "headrace:t:1@a")
     topic = Topic(name="t", id=UUID(int=1), streams=streams, config={}, created_ms=0)
     await storage.topics.create(topic)
-    await beside.publish({stream: Leader(10, 2) for stream in (*streams, "headrace:other:0@b")})
+    await membership.publish({stream: Leader(10, 2) for stream in (*streams, "headrace:other:0@b")})
     await storage.topics.delete(topic)
-    assert await beside.leaders() == {"headrace:other:0@b": Leader(10, 2)}
+    assert await membership.leaders() == {"headrace:other:0@b": Leader(10, 2)}
 
 
 @pytest.mark.parametrize(("asked", "told"), [("writelines", StorageUnavailable), ("decode", AttributeError)])
@@ -137,9 +137,9 @@ async def test_a_connection_closed_while_it_is_sent_by_is_no_fault_of_ours(asked
         async def evalsha(self, *_: Any) -> None:
             attrgetter(asked)(None)
 
-    beside = RedisMembership(cast("redis.asyncio.Redis", Closing()), Fence(0))
+    membership = RedisMembership(cast("redis.asyncio.Redis", Closing()), Fence(0))
     with pytest.raises(told):
-        await beside.beat(member(1), 1, None)
+        await membership.beat(member(1), 1, None)
 
 
 def test_a_transport_closed_while_it_is_written_to_is_no_fault_of_ours() -> None:
@@ -173,23 +173,25 @@ async def test_any_other_runtime_error_is_a_fault() -> None:
         await RedisMembership(cast("redis.asyncio.Redis", Broken()), Fence(0)).beat(member(1), 1, None)
 
 
-async def test_a_change_that_is_lost_or_dropped_is_not_there(beside: RedisMembership, client: Any) -> None:
-    await changed(beside, member(1))
-    change = await beside.last_change()
-    assert await beside.has_change(change)
+async def test_a_change_that_is_lost_or_dropped_is_not_there(membership: RedisMembership, client: Any) -> None:
+    await changed(membership, member(1))
+    change = await membership.last_change()
+    assert await membership.has_change(change)
     await client.delete(KEYS.changes)
     # A stream that was deleted gives the ids of one millisecond once more.
     made_ms, now_ms = int(change.partition("-")[0]), 0
     while now_ms <= made_ms:
         seconds, us = await client.time()
         now_ms = seconds * 1_000 + us // 1_000
-    await changed(beside, member(1), member(2))
-    assert not await beside.has_change(change)
+    await changed(membership, member(1), member(2))
+    assert not await membership.has_change(change)
 
 
-async def test_before_all_changes_is_nothing_until_the_first_are_dropped(beside: RedisMembership, client: Any) -> None:
-    await changed(beside, member(1))
-    await changed(beside, member(1), member(2))
-    assert await beside.has_change("0-0")
+async def test_nothing_precedes_all_changes_until_the_first_are_dropped(
+    membership: RedisMembership, client: Any
+) -> None:
+    await changed(membership, member(1))
+    await changed(membership, member(1), member(2))
+    assert await membership.has_change("0-0")
     await client.xtrim(KEYS.changes, maxlen=1, approximate=False)
-    assert not await beside.has_change("0-0")
+    assert not await membership.has_change("0-0")

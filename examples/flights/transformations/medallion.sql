@@ -4,7 +4,7 @@ SELECT flight.*, partition, offset
 FROM STREAM(flights_bronze)
 WHERE flight IS NOT NULL;
 
--- What is no flight lies beside, with where it came from.
+-- Records that are not flights are kept in another table, with their origin.
 CREATE STREAMING TABLE flights_bad AS
 SELECT CAST(value AS STRING) AS value, partition, offset, timestamp
 FROM STREAM(flights_bronze)

@@ -100,7 +100,7 @@ class Broker:
         self.lane = parts.lane
         self.decompression = parts.decompression
         self.reads = parts.reads
-        self.beside = parts.beside
+        self.large_reads = parts.large_reads
         self.ownership = parts.ownership
         self.archives = parts.archives
         self._snapshots = SnapshotSchedule()
@@ -138,7 +138,7 @@ class Broker:
             parts.lane,
             parts.group_memory,
         )
-        self.instances = Instances(self.groups, self.searcher, self.source, parts.lane, parts.beside)
+        self.instances = Instances(self.groups, self.searcher, self.source, parts.lane, parts.large_reads)
         self.advertised: dict[str, tuple[str, int]] = {}
         """Listener name -> advertised host and port."""
         self.users: Users | None = None
@@ -271,7 +271,7 @@ class Broker:
 
     def searcher(self) -> Searcher:
         """Return a searcher for one request."""
-        return Searcher(self.decompression, self.beside)
+        return Searcher(self.decompression, self.large_reads)
 
     async def find_offset(
         self, partition: Source, timestamp: int, searcher: Searcher | None = None, isolation: Isolation = UNCOMMITTED

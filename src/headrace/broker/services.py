@@ -10,7 +10,7 @@ from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.producer_total import ProducerTotal
 from headrace.broker.partition.remote_log import Archives, Lake
 from headrace.broker.ports import DocumentStorage
-from headrace.broker.runtime.budget import BESIDE_BYTES, ReadBudget
+from headrace.broker.runtime.budget import LARGE_READS_BYTES, ReadBudget
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.runtime.decompression import Decompression
 from headrace.broker.runtime.scheduler import CooperativeScheduler
@@ -38,7 +38,7 @@ class Services:
         self.cache = cache or CacheBudget(settings.headrace_cache_bytes)
         self.reads = ReadBudget(settings.headrace_reads_bytes)
         """Budget of responses in progress, of all clusters."""
-        self.beside = ReadBudget(BESIDE_BYTES)
+        self.large_reads = ReadBudget(LARGE_READS_BYTES)
         """Additional budget for holders of a share of `reads`, which would otherwise wait for each other."""
         self.lane = CooperativeScheduler()
         """Scheduler of long work."""

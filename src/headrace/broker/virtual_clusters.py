@@ -194,12 +194,12 @@ class VirtualClusters:
         """See `Broker.hand_over`."""
         await asyncio.gather(*(broker.hand_over() for _, broker in self))
 
-    def learn_leaders(self, told: Mapping[str, Leader]) -> None:
+    def learn_leaders(self, published: Mapping[str, Leader]) -> None:
         """Apply leaders that brokers have published, for clients.
 
         Logs without topic are skipped: deleted, or not known yet, then published again.
         """
-        news = self.leaders.news(told)
+        news = self.leaders.news(published)
         if news:
             for _, broker in self:
                 for live in broker.topics:
@@ -209,11 +209,11 @@ class VirtualClusters:
                             self.leaders.known[partition.stream] = leader
                             broker.topics.leading.hear(live.topic, partition)
 
-    def republish(self, told: Mapping[str, Leader]) -> None:
-        """Publish this server's leaderships that Redis has lost: those not in `told`."""
+    def republish(self, published: Mapping[str, Leader]) -> None:
+        """Publish this server's leaderships that Redis has lost: those not in `published`."""
         for _, broker in self:
             for live in broker.topics:
-                broker.topics.leading.republish(live.partitions, told)
+                broker.topics.leading.republish(live.partitions, published)
 
     async def stop(self) -> None:
         """Stop all clusters."""

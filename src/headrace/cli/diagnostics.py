@@ -125,10 +125,10 @@ def _external(url: str) -> Iterator[Finding]:
     warnings = kept.warnings()
     yield Finding("redis", State.CAREFUL if warnings else State.OK, f"{name}: version {version}", "; ".join(warnings))
     if better := kept.better():
-        beside = "it does other work than its append-only file, which may take half of the CPU"
+        found = "it does other work than its append-only file, which may take half of the CPU"
         wanted = ", ".join(f"{name} {value or _EMPTY}" for name, value in better.items())
         advice = f"set {wanted}, or let the server do so: see docs/guides/external-redis.md"
-        yield Finding("redis settings", State.NOTE, beside, advice)
+        yield Finding("redis settings", State.NOTE, found, advice)
     if ahead:
         differs = f"this machine's clock is {abs(ahead):.1f} s {'behind' if ahead > 0 else 'ahead of'} Redis'"
         yield Finding("clock", State.CAREFUL, differs, "run an NTP client on both")

@@ -46,7 +46,7 @@ class Told(msgspec.Struct):
     shape: Any
 
 
-TellPage = Callable[[Page, Target], Awaitable[Told | None]]
+LoadPage = Callable[[Page, Target], Awaitable[Told | None]]
 Fragment = Callable[[str, Page, Target, object], str]
 Granted = Callable[[Page, Target], bool]
 
@@ -54,13 +54,13 @@ Granted = Callable[[Page, Target], bool]
 class EventStreams:
     """All open streams."""
 
-    def __init__(self, figures: Figures, tell: TellPage, fragment: Fragment, granted: Granted) -> None:
+    def __init__(self, figures: Figures, load: LoadPage, fragment: Fragment, granted: Granted) -> None:
         """Start empty.
 
-        `tell` returns a page's data; None: its subject is gone.
+        `load` returns a page's data; None: its subject is gone.
         """
         self.figures = figures
-        self.tell = tell
+        self.load = load
         self.fragment = fragment
         self.granted = granted
         self.closing = False
@@ -193,7 +193,7 @@ class EventStream(Response):
         clock = self._streams.figures.clusters.clock
         while True:
             try:
-                told = await self._streams.tell(self._page, self._target)
+                told = await self._streams.load(self._page, self._target)
             except TopicError as error:
                 yield _event("problem", str(error))
                 continue

@@ -161,7 +161,9 @@ async def some(
         granted = await broker.reads.acquire(_MOST_KEPT)
         try:
             sink = _Sink(figures.clusters.decompression, most, part)
-            sink.read.following = await read(partition, offset, sink, beside=broker.beside, isolation=ISOLATION)
+            sink.read.following = await read(
+                partition, offset, sink, large_reads=broker.large_reads, isolation=ISOLATION
+            )
             return sink.read
         finally:
             broker.reads.release(granted)

@@ -1,4 +1,4 @@
-# Types of the optional C extension; the code is in records/c/_compiled.c and the C files beside it.
+# Types of the optional C extension; the code is in records/c/_compiled.c and the other C files there.
 
 from collections.abc import Sequence
 from typing import TypeAlias, TypeVar

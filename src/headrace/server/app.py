@@ -43,7 +43,7 @@ from headrace.server.cluster import Brokers, joined
 from headrace.server.config import ServerOptions, StartError
 from headrace.server.console import Observed, shown, visitors_of
 from headrace.server.listeners import KafkaListeners, Listening, open_listeners
-from headrace.server.process import DelayWatch, Stop, prepared, settle_memory, shrink_beside_file
+from headrace.server.process import DelayWatch, Stop, limit_cache_with_file_reader, prepared, settle_memory
 from headrace.server.storage import opened_storage
 from headrace.storage.layout.keys import Keyspace
 from headrace.storage.redis.clients import asynchronous
@@ -165,7 +165,7 @@ async def _clusters(
     async with contextlib.AsyncExitStack() as stack:
         storage = await stack.enter_async_context(opened_storage(options, settings, stop, counted))
         if storage.reads_file:
-            shrink_beside_file(cache, settings)
+            limit_cache_with_file_reader(cache, settings)
         brokers: Brokers | None = None
         if options.redis:
             lost = partial(stop.ask, status=1)

@@ -164,10 +164,10 @@ async def joined(
         StartError: a live server has the same `node.id`, or Redis does not answer.
     """
     client = storage.take_along(asynchronous(url))
-    beside = RedisMembership(client, storage.fence)
+    stored = RedisMembership(client, storage.fence)
     me = _member(settings.node_id, advertised, http)
     membership = Membership(
-        beside,
+        stored,
         me,
         clock,
         session_ms=settings.broker_session_timeout_ms,
@@ -181,7 +181,7 @@ async def joined(
         membership.start()
         storage.fence.hurry = membership.wake
         neighbours = Neighbours(me.node_id, Connections(tls), membership.ended)
-        brokers = Brokers(beside, membership, ownership, neighbours, await beside.last_change())
+        brokers = Brokers(stored, membership, ownership, neighbours, await stored.last_change())
         try:
             yield brokers
         finally:

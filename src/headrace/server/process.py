@@ -10,7 +10,7 @@ from time import perf_counter
 
 from headrace.broker.admin.connections import raise_descriptors
 from headrace.broker.config.settings import BrokerSettings
-from headrace.broker.partition.cache import BESIDE_FILE_BYTES, CacheBudget, default_bytes
+from headrace.broker.partition.cache import FILE_READER_CACHE_BYTES, CacheBudget, default_bytes
 from headrace.metrics.counters import TICKS, Durations
 from headrace.storage.valkey.server import machine_memory
 
@@ -102,10 +102,10 @@ def prepared(settings: BrokerSettings, *, guest: bool) -> CacheBudget:
     return cache
 
 
-def shrink_beside_file(cache: CacheBudget, settings: BrokerSettings) -> None:
+def limit_cache_with_file_reader(cache: CacheBudget, settings: BrokerSettings) -> None:
     """Use a small cache where reads come from the page cache, unless its size is configured."""
     if settings.headrace_cache_bytes < 0:
-        cache.limit = BESIDE_FILE_BYTES
+        cache.limit = FILE_READER_CACHE_BYTES
 
 
 def keep_memory(cached: int) -> None:

@@ -77,7 +77,7 @@ class RedisStorage:
     ) -> None:
         """Use `open`."""
         shards.on_restored.append(partial(_count_reconnect, counted))
-        self._beside = [admin]
+        self._clients = [admin]
         self._leaving: set[asyncio.Task[None]] = set()
         if StorageUrl.parse(url).kind is Kind.SENTINEL:
             shards.on_lost.append(self._leave)
@@ -219,11 +219,11 @@ class RedisStorage:
 
     def take_along(self, client: redis.asyncio.Redis) -> redis.asyncio.Redis:
         """Make another client look up the primary again whenever the hot connection does."""
-        self._beside.append(client)
+        self._clients.append(client)
         return client
 
     def _leave(self, _: Connection) -> None:
-        for client in self._beside:
+        for client in self._clients:
             task = asyncio.get_running_loop().create_task(_disconnect(client), name="sentinels")
             self._leaving.add(task)
             task.add_done_callback(self._leaving.discard)

@@ -24,13 +24,13 @@ async def test_what_is_looked_into_for_a_time_is_counted(
     storage = await open_storage()
     place = NativeStream("s", 10)
     partition = NativePartition("t", 0, place, await storage.native.open(place), storage.native)
-    beside = ReadBudget(3 << 20)
-    beside.take(2 << 20)
+    large_reads = ReadBudget(3 << 20)
+    large_reads.take(2 << 20)
     for timestamp, ms in ((20, 20), (Special.MAX_TIMESTAMP, 30)):
-        finding = asyncio.ensure_future(partition.find_offset(timestamp, Searcher(Decompression(), beside)))
-        await until(lambda: beside.short)
-        beside.release(2 << 20)
+        finding = asyncio.ensure_future(partition.find_offset(timestamp, Searcher(Decompression(), large_reads)))
+        await until(lambda: large_reads.short)
+        large_reads.release(2 << 20)
         assert await finding == FoundOffset(ms << 10, ms)
-        assert beside.used == 0
-        beside.take(2 << 20)
+        assert large_reads.used == 0
+        large_reads.take(2 << 20)
     partition.close()

@@ -73,15 +73,15 @@ class Sized:
 
 
 async def test_a_record_larger_than_usual_is_counted_while_it_is_read() -> None:
-    beside, partition, sink = ReadBudget(3 << 20), Sized(2 << 20), Sink(room=100)
-    beside.take(2 << 20)
-    reading = asyncio.ensure_future(read(cast("Source", partition), 0, sink, beside=beside))
+    large_reads, partition, sink = ReadBudget(3 << 20), Sized(2 << 20), Sink(room=100)
+    large_reads.take(2 << 20)
+    reading = asyncio.ensure_future(read(cast("Source", partition), 0, sink, large_reads=large_reads))
     for _ in range(10):
         await asyncio.sleep(0)
     assert (reading.done(), sink.offsets) == (False, [])
-    beside.release(2 << 20)
+    large_reads.release(2 << 20)
     assert await reading == 1
-    assert (sink.offsets, beside.used) == ([0], 0)
+    assert (sink.offsets, large_reads.used) == ([0], 0)
 
 
 def fill(partition: LeaderPartition, storage: MemoryStorage, *counts: int) -> None:

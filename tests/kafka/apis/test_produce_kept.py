@@ -18,17 +18,17 @@ def memory_of(kept: bytes | bytearray | memoryview) -> int:
     return memoryview(kept.obj if isinstance(kept, memoryview) else kept).nbytes
 
 
-@pytest.mark.parametrize("beside", [1, 101])
-def test_a_small_batch_does_not_retain_rejected_ones_of_its_request(beside: int) -> None:
-    small, refused = batch(b"small"), bytes(LARGE // beside)
+@pytest.mark.parametrize("others", [1, 101])
+def test_a_small_batch_does_not_retain_rejected_ones_of_its_request(others: int) -> None:
+    small, refused = batch(b"small"), bytes(LARGE // others)
     request = produce_request("topic", small)
-    parts = [ProduceRequest.PartitionProduceData(index=index, records=refused) for index in range(beside)]
+    parts = [ProduceRequest.PartitionProduceData(index=index, records=refused) for index in range(others)]
     request.topic_data.append(ProduceRequest.TopicProduceData(name="nowhere", partition_data=parts))
     with guarded() as server, server.connect(ROOT) as wire:
         wire.create("topic", 1)
         answer = wire.ask(request, 9)
         codes = [part.error_code for topic in answer.responses for part in topic.partition_responses]
-        assert codes == [Code.NONE] + [Code.UNKNOWN_TOPIC_OR_PARTITION] * beside
+        assert codes == [Code.NONE] + [Code.UNKNOWN_TOPIC_OR_PARTITION] * others
         [partition] = server.clusters.default.topics.get("topic").partitions
         [kept], size = partition.read_cached(0, LARGE, whole_first=True)
         assert size == len(small)

@@ -152,7 +152,7 @@ async def test_companions_of_a_connection_follow_it_at_once(monkeypatch: pytest.
     monkeypatch.setattr(endpoint, "finder", lambda url: (url, sentinels))
     with servers(first, second):
         async with connected("redis://127.0.0.1") as connection:
-            beside = Connection(connection.url, beside=connection)
+            follows = Connection(connection.url, follows=connection)
             connect, places = endpoint.Endpoint.connect, [second]
 
             async def connect_slowly(self: endpoint.Endpoint, make: Callable[[], RespProtocol]) -> RespProtocol:
@@ -164,10 +164,10 @@ async def test_companions_of_a_connection_follow_it_at_once(monkeypatch: pytest.
                 return made
 
             monkeypatch.setattr(endpoint.Endpoint, "connect", connect_slowly)
-            beside.connect_soon()
-            assert await port(beside) == second[1]
+            follows.connect_soon()
+            assert await port(follows) == second[1]
             assert not places
-            await beside.close()
+            await follows.close()
 
 
 async def test_entries_are_waited_for_where_the_first_connection_fails(

@@ -14,9 +14,9 @@ from tests.harness.aof import batch, places, whole, xadd
 from tests.harness.valkey import running_valkey, valkey
 
 from headrace.broker.config.settings import BrokerSettings
-from headrace.broker.partition.cache import BESIDE_FILE_BYTES, CacheBudget
+from headrace.broker.partition.cache import FILE_READER_CACHE_BYTES, CacheBudget
 from headrace.metrics.counters import StoreCounters
-from headrace.server.process import shrink_beside_file
+from headrace.server.process import limit_cache_with_file_reader
 from headrace.storage.layout import entries
 from headrace.storage.redis.clients import asynchronous
 from headrace.storage.storage import RedisStorage
@@ -73,11 +73,11 @@ async def test_readers_of_the_storage_get_batches_from_the_file(tmp_path: Path) 
         (embedded.records / "elsewhere").rename(embedded.records / MANIFEST)
 
 
-@pytest.mark.parametrize(("wanted", "limit"), [(-1, BESIDE_FILE_BYTES), (1 << 20, 1 << 20), (1 << 30, 1 << 30)])
+@pytest.mark.parametrize(("wanted", "limit"), [(-1, FILE_READER_CACHE_BYTES), (1 << 20, 1 << 20), (1 << 30, 1 << 30)])
 def test_next_to_the_file_the_server_keeps_little_itself(wanted: int, limit: int) -> None:
     asked = BrokerSettings.of({"headrace.cache.bytes": str(wanted)})
     cache = CacheBudget(asked.headrace_cache_bytes)
-    shrink_beside_file(cache, asked)
+    limit_cache_with_file_reader(cache, asked)
     assert cache.limit == limit
 
 

@@ -76,9 +76,9 @@ class LeaderRegistry:
         finally:
             self._publishing = None
 
-    def news(self, told: Mapping[str, Leader]) -> dict[str, Leader]:
+    def news(self, published: Mapping[str, Leader]) -> dict[str, Leader]:
         """Return published leaders that are not known here."""
-        return {stream: leader for stream, leader in told.items() if leader > self.known.get(stream, _UNTOLD)}
+        return {stream: leader for stream, leader in published.items() if leader > self.known.get(stream, _UNTOLD)}
 
     def forget(self, streams: Iterable[str]) -> None:
         """Forget logs that no longer exist."""
@@ -195,12 +195,12 @@ class Leadership:
         """Forget the previous logs of a topic."""
         self._leaders.forget(streams)
 
-    def republish(self, partitions: Iterable[Partition], told: Mapping[str, Leader]) -> None:
-        """Publish again this server's logs that Redis lost: those not in `told`."""
+    def republish(self, partitions: Iterable[Partition], published: Mapping[str, Leader]) -> None:
+        """Publish again this server's logs that Redis lost: those not in `published`."""
         for log in (partition.log for partition in partitions):
             if log is None or log.leader is not None or not log.is_leader:
                 continue
-            if told.get(log.stream, _UNTOLD).epoch < log.leader_epoch:
+            if published.get(log.stream, _UNTOLD).epoch < log.leader_epoch:
                 self._leaders.opened(log)
 
     def check_alone(self, what: str) -> int | None:
@@ -232,12 +232,12 @@ class Leadership:
         partition.named = Leader(-1 if self.ownership.shared else partition.leader_epoch, self._node(leader))
 
     def _name(self, log: LeaderPartition, leader: int | None) -> None:
-        told = self._leaders.known.get(log.stream, _UNTOLD)
-        if told.node_id < 0:
-            told = Leader(told.epoch, self._node(leader))
-        elif not self.ownership.is_alive(told.node_id):
-            told = Leader(told.epoch, -1)
-        log.named = told
+        published = self._leaders.known.get(log.stream, _UNTOLD)
+        if published.node_id < 0:
+            published = Leader(published.epoch, self._node(leader))
+        elif not self.ownership.is_alive(published.node_id):
+            published = Leader(published.epoch, -1)
+        log.named = published
 
     def _node(self, leader: int | None) -> int:
         return self.ownership.node_id if leader is None else leader

@@ -65,11 +65,11 @@ class Instances:
         searcher: Callable[[], Searcher],
         source: SourceOf,
         lane: CooperativeScheduler,
-        beside: ReadBudget,
+        large_reads: ReadBudget,
     ) -> None:
         self._groups = groups
         self._lane = lane
-        self._beside = beside
+        self._large_reads = large_reads
         self._reading = asyncio.Semaphore(_MOST_READING)
         self._starting = asyncio.Semaphore(1)
         self._source = source
@@ -342,7 +342,7 @@ class Instances:
                     taken.cuts.append((each.partition, kept, epoch))
                     continue
                 offset = await self._beginning(partition, each)
-                following = -1 if offset is None else await _read_on(partition, offset, sink, each, self._beside)
+                following = -1 if offset is None else await _read_on(partition, offset, sink, each, self._large_reads)
             except StorageUnavailable as error:
                 # Other shards may be available.
                 away = away or error
@@ -374,14 +374,14 @@ class _Taken:
         """Whether a record has a newer leader epoch than the group knows."""
 
 
-async def _read_on(partition: Source, offset: int, sink: Sink, each: ReadFrom, beside: ReadBudget) -> int:
+async def _read_on(partition: Source, offset: int, sink: Sink, each: ReadFrom, large_reads: ReadBudget) -> int:
     try:
-        return await read(partition, offset, sink, beside=beside, isolation=ISOLATION)
+        return await read(partition, offset, sink, large_reads=large_reads, isolation=ISOLATION)
     except OffsetOutOfRange:
         if not each.follows_log_start or offset >= partition.log_start:
             raise
         # Retention removed records.
-        return await read(partition, partition.log_start, sink, beside=beside, isolation=ISOLATION)
+        return await read(partition, partition.log_start, sink, large_reads=large_reads, isolation=ISOLATION)
 
 
 def _give_up_plan(runner: GroupRunner, request: Get, answer: "asyncio.Future[Result]") -> None:

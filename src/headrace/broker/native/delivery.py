@@ -58,11 +58,11 @@ class Delivery:
         group: str,
         partition: NativePartition,
         committed: Callable[[], int | None],
-        told: Callable[[], int | None],
+        reported: Callable[[], int | None],
         most_pending: int,
         reads: ReadBudget,
     ) -> None:
-        """`told` returns once the last offset in an OffsetFetch response.
+        """`reported` returns once the last offset in an OffsetFetch response.
 
         From `most_pending` pending entries, reads are no longer recorded. `reads` is the budget of the kept entries,
         which are dropped first.
@@ -72,7 +72,7 @@ class Delivery:
         self.member: str | None = None
         self.mode = Mode.SEEK
         self._committed = committed
-        self._told = told
+        self._reported = reported
         self._most_pending = most_pending
         self._lock = asyncio.Lock()
         self._reads = reads
@@ -264,7 +264,7 @@ class Delivery:
         """Classify a fetch offset and set the mode. Return the end of a seek back."""
         partition = self.partition
         known = self.member == member
-        committed, told = self._committed(), self._told()
+        committed, reported = self._committed(), self._reported()
         entered = await partition.storage.enter(
             partition.place, self.group, member, offset if committed is None else committed
         )
@@ -278,7 +278,7 @@ class Delivery:
             gap = read_on or await partition.storage.is_gap(partition.place, entered.last_id, offset)
             self.mode = Mode.NEW if gap else Mode.SEEK
             return None
-        stands = read_on or offset == told or (not known and committed is not None and offset >= committed)
+        stands = read_on or offset == reported or (not known and committed is not None and offset >= committed)
         if not stands:
             stands = await self._stands(offset, known, committed)
         self.mode = Mode.PENDING if stands else Mode.SEEK

@@ -18,7 +18,7 @@ async def find_first(storage: NativeStorage, place: NativeStream, timestamp: int
     ahead = await storage.ahead_ms(place)
     at, room = max(0, timestamp - ahead) << place.bits, _SCAN_BYTES
     while True:
-        async with searcher.beside.held(room):
+        async with searcher.large_reads.held(room):
             read = await storage.read(place, at, _SCAN_BYTES, first=room)
             for each in read.batches:
                 if peek(each.batch).max_timestamp >= timestamp:
@@ -37,7 +37,7 @@ async def find_latest(storage: NativeStorage, place: NativeStream, before: int, 
     best: tuple[int, int] | None = None
     room = _SCAN_BYTES
     while True:
-        async with searcher.beside.held(room):
+        async with searcher.large_reads.held(room):
             read = await storage.read_last(place, before, _SCAN_BYTES, first=room)
             for each in reversed(read.batches):
                 found = max_timestamp(each.batch, each.base_offset)

@@ -18,7 +18,7 @@ ENTRY_OVERHEAD = 256
 """Bytes charged for each batch in addition to its size: list slots and Python objects."""
 
 LEAST_BYTES, MOST_BYTES = 128 << 20, 1 << 30
-BESIDE_FILE_BYTES = 32 << 20
+FILE_READER_CACHE_BYTES = 32 << 20
 """Default cache size for file storage, where the page cache holds the same bytes."""
 MOST_HELD = 256 << 20
 _MEMORY_SHARE = 16

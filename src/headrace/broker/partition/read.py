@@ -37,12 +37,12 @@ async def read(
     sink: Sink,
     not_before_ms: int | None = None,
     *,
-    beside: ReadBudget | None = None,
+    large_reads: ReadBudget | None = None,
     isolation: Isolation = UNCOMMITTED,
 ) -> int:
     """Read until the sink is full or the visible end is reached. Return the next offset.
 
-    `not_before_ms` is as in `Sink.take`. `beside` is the budget for larger records than readers expect, if any.
+    `not_before_ms` is as in `Sink.take`. `large_reads` is the budget for larger records than readers expect, if any.
 
     Raises:
         OffsetOutOfRange: `offset` is before the log start or after the log end.
@@ -59,7 +59,7 @@ async def read(
         else:
             try:
                 following = await _take_stored(
-                    partition, offset, room, sink, not_before_ms, beside or ReadBudget(), isolation
+                    partition, offset, room, sink, not_before_ms, large_reads or ReadBudget(), isolation
                 )
             except StorageUnavailable:
                 if offset == began:
@@ -82,12 +82,12 @@ async def _take_stored(
     room: int,
     sink: Sink,
     not_before_ms: int | None,
-    beside: ReadBudget,
+    large_reads: ReadBudget,
     isolation: Isolation,
 ) -> int | None:
     more = 0
     while True:
-        async with beside.held(more):
+        async with large_reads.held(more):
             try:
                 pieces, _ = await partition.read_stored(
                     offset, room, first=more or max(room, _USUAL_BYTES), isolation=isolation

@@ -43,10 +43,10 @@ MOST_DECOMPRESSED = 512 << 20
 class Searcher:
     """Searches batches for one request with a decompression limit, large ones off the event loop."""
 
-    def __init__(self, decompression: Decompression, beside: ReadBudget | None = None) -> None:
-        """`beside` is for batches of native topics. None: a separate budget."""
+    def __init__(self, decompression: Decompression, large_reads: ReadBudget | None = None) -> None:
+        """`large_reads` is for batches of native topics. None: a separate budget."""
         self._decompression = decompression
-        self.beside = beside or ReadBudget()
+        self.large_reads = large_reads or ReadBudget()
         self._left = MOST_DECOMPRESSED
 
     async def first_at(self, stored: StoredBatch, timestamp: int | None, first_offset: int) -> tuple[int, int] | None:

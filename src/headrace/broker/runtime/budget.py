@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from headrace.topics.model import StoredBatch
 
 DEFAULT_BYTES = 256 << 20
-BESIDE_BYTES = 64 << 20
+LARGE_READS_BYTES = 64 << 20
 """For records larger than their reader's share, and for records that are searched."""
 _LEAST_SHARE = 64 << 10
 """Minimum bytes to start a response."""

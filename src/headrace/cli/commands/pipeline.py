@@ -117,7 +117,7 @@ def run(
                 if verbose or line[:2] == "20":
                     click.echo(line, err=True)
 
-            ended = runner.start(folder, arguments, told=tell, dry=dry_run, verbose=verbose)
+            ended = runner.start(folder, arguments, output=tell, dry=dry_run, verbose=verbose)
             if ended.status:
                 raise CommandFailed(
                     f"the pipeline failed: {status.failure(said)} (--verbose shows Spark's whole output)"

@@ -80,7 +80,7 @@ class IcebergTwin:
         self._text = name.text
         self._identifier = (*namespace.split("."), own)
         self._delta = file_url(self._place, "").rstrip("/")
-        self._beside_delta = file_url(self._place, "_iceberg")
+        self._default_location = file_url(self._place, "_iceberg")
         options = {_S3[key]: value for key, value in self._place.storage if key in _S3} | dict(name.options)
         try:
             from pyiceberg.catalog import load_catalog  # noqa: PLC0415  # an extra
@@ -109,7 +109,7 @@ class IcebergTwin:
             found = self._create()
         except TableAlreadyExistsError:
             found = self._catalog.load_table(self._identifier)
-        if found.properties.get(_DELTA) != self._delta and found.location() != self._beside_delta:
+        if found.properties.get(_DELTA) != self._delta and found.location() != self._default_location:
             raise TableError(f"Iceberg table {self._text} is there and lists other files than {self._place.name}'s")
         columns = snapshot.arrow()
         if _missing(columns, found.schema().as_arrow()):
@@ -160,7 +160,7 @@ class IcebergTwin:
             },
         )
         try:
-            return create(location=self._beside_delta)
+            return create(location=self._default_location)
         except (BadRequestError, ForbiddenError):  # "table location must be within ..."
             return create()
 

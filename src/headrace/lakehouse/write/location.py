@@ -62,7 +62,7 @@ class Place:
             raise TableError(f"{str(path)!r}: {problem}")
         return cls(url=file_url(path))
 
-    def beside(self, suffix: str) -> "Place":
+    def sibling(self, suffix: str) -> "Place":
         """Append to the place's name."""
         return Place(url=self.url + suffix, storage=self.storage)
 

@@ -120,7 +120,7 @@ async def _read_partition(
     if partition.certainly_past_end(offset):
         raise invalid(CURSOR_INVALID)
     if not_before_ms is None:
-        offset = await read(partition, offset, sink, beside=broker.beside, isolation=ISOLATION)
+        offset = await read(partition, offset, sink, large_reads=broker.large_reads, isolation=ISOLATION)
     expires_ms = call.service.cursor_expiry_ms()
     following = PartitionCursor(cursor.stream, expires_ms, cursor.partition, offset, not_before_ms, epoch)
     return call.service.signer.sign(following)

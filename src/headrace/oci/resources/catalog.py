@@ -203,7 +203,7 @@ class Catalog:
                 for each in self.streams.in_pool(pool)
                 if not self.documents.streams.hides(each.id)
             }
-            _, request = await self.pools.update(pool_id, if_match, {"compartment": compartment}, beside=moved)
+            _, request = await self.pools.update(pool_id, if_match, {"compartment": compartment}, related=moved)
             return request
 
         return await self._change(move())

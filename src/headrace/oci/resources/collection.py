@@ -107,17 +107,17 @@ class Collection(Generic[R]):
         return self._documents.request(operation, record.compartment, (self.kind, record.id), *others)
 
     async def _save_changed(
-        self, record: R, fields: Mapping[str, Any], beside: Changes | None = None, *, is_done: bool = False
+        self, record: R, fields: Mapping[str, Any], related: Changes | None = None, *, is_done: bool = False
     ) -> tuple[R, WorkRequestRecord]:
         record = self._documents.changed(record, "UPDATING", **fields)
-        return record, await self._save("UPDATE", record, beside, is_done=is_done)
+        return record, await self._save("UPDATE", record, related, is_done=is_done)
 
     async def _save(
-        self, verb: str, record: R, beside: Changes | None = None, *, is_done: bool = False
+        self, verb: str, record: R, related: Changes | None = None, *, is_done: bool = False
     ) -> WorkRequestRecord:
         request = self.request(verb, record)
         store = self._documents.finish if is_done else self._documents.save
         await store(
-            {**(beside or {}), (self.table, record.id): record, (self._documents.requests, request.id): request}
+            {**(related or {}), (self.table, record.id): record, (self._documents.requests, request.id): request}
         )
         return request

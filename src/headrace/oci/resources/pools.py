@@ -197,14 +197,14 @@ class Pools(Collection[PoolRecord]):
         if_match: str | None,
         fields: Mapping[str, Any],
         kafka: Mapping[str, str] | None = None,
-        beside: Changes | None = None,
+        related: Changes | None = None,
     ) -> tuple[PoolRecord, WorkRequestRecord]:
         """Change the record and Kafka settings of a pool."""
         pool = self.changeable(ocid, if_match, fields)
         if kafka:
             settings = {**self._clusters.settings_of(pool.cluster), **kafka}
             await self._clusters.create(pool.cluster, settings, self._documents.store)
-        return await self._save_changed(pool, fields, beside)
+        return await self._save_changed(pool, fields, related)
 
     def deletable(self, pool_id: str, if_match: str | None) -> PoolRecord:
         """Return a pool that may be deleted. Raises OciError: 404, 412, 409."""

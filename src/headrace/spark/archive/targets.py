@@ -120,7 +120,7 @@ class Targets:
                 check_id(topic, self._targets[name].topic_id)
                 continue
             place = self._settings.place(name)
-            dead = None if self._decoding is None else ArchiveTable(place.beside(_DEAD), DEAD_COLUMNS)
+            dead = None if self._decoding is None else ArchiveTable(place.sibling(_DEAD), DEAD_COLUMNS)
             table = ArchiveTable(place)
             self._targets[name] = Target(name, topic.id, table, dead)
             self._note_other_topics(name, table)
@@ -139,8 +139,8 @@ class Targets:
             self._shared.add(name)
             named = ", ".join(map(repr, others[:_MOST_NAMED]))
             self._on_note(
-                f"careful: {table.place.name} has records of {named} as well; those of {name!r} are added, and "
-                "the column topic tells them apart"
+                f"careful: {table.place.name} has records of {named} as well; those of {name!r} are added. "
+                "The column topic distinguishes them"
             )
 
     def _note_columns(self, table: ArchiveTable) -> None:

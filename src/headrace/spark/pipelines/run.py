@@ -57,13 +57,13 @@ def prepare(folder: Path) -> None:
 
 
 def start(
-    folder: Path, arguments: Sequence[str], *, told: Callable[[str], None], dry: bool = False, verbose: bool = False
+    folder: Path, arguments: Sequence[str], *, output: Callable[[str], None], dry: bool = False, verbose: bool = False
 ) -> Ended:
     """Run the project and wait for it.
 
     Spark's own command always uses port 15002. This starts Spark Connect on a free loopback port, with a token.
 
-    `arguments` are passed on unless `dry`, which only validates. `told` gets each line of Spark's output. `verbose`
+    `arguments` are passed on unless `dry`, which only validates. `output` gets each line of Spark's output. `verbose`
     logs the JVM's warnings.
     """
     conf = environment.settings(folder) | connect_settings()
@@ -80,7 +80,7 @@ def start(
         # In its own session, so nothing else ends it when this process is killed.
         run = [sys.executable, "-m", "headrace.server.child", str(os.getpid()), "pyspark.pipelines.cli"]
         command = [*run, *chosen, "--spec", _spec(folder)]
-        status = _wait(command, folder, variables, told)
+        status = _wait(command, folder, variables, output)
         application = spark.sparkContext.applicationId
     finally:
         spark.stop()  # also closes the event log
@@ -134,7 +134,7 @@ def _local(url: str) -> Path | None:
         return None
 
 
-def _wait(command: list[str], folder: Path, variables: dict[str, str], told: Callable[[str], None]) -> int:
+def _wait(command: list[str], folder: Path, variables: dict[str, str], output: Callable[[str], None]) -> int:
     process = subprocess.Popen(
         command,
         cwd=folder,
@@ -148,7 +148,7 @@ def _wait(command: list[str], folder: Path, variables: dict[str, str], told: Cal
     try:
         assert process.stdout is not None
         for line in process.stdout:
-            told(line.rstrip("\n"))
+            output(line.rstrip("\n"))
         return process.wait()
     finally:
         if process.poll() is None:

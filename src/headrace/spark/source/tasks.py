@@ -50,9 +50,9 @@ def with_storage(options: SourceOptions) -> SourceOptions:
     found = kept(options.kafka).broker_setting("headrace.storage.url")
     if found is None:
         raise OptionError(
-            f"the server at {options.kafka} does not tell where its storage is: it tells clients on its own machine "
-            "only, and with access rules only where the storage wants a password. Name it by option 'redis', or leave "
-            "that out to read through the Kafka protocol"
+            f"the server at {options.kafka} does not report its storage. It reports it to clients on its own machine "
+            "only, and with ACLs only if the storage requires a password. Set option 'redis' to a URL, or remove it to "
+            "read through the Kafka protocol"
         )
     if options.redis_password is not None:
         found = with_password(found, options.redis_password)

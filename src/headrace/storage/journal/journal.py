@@ -96,18 +96,18 @@ class Journal:
         """Number of the last entry in each half."""
 
     @classmethod
-    def open(cls, path: Path, size: int, *, anew: bool = False) -> Self:
+    def open(cls, path: Path, size: int, *, must_create: bool = False) -> Self:
         """Open or create a data directory's journal.
 
-        A new file has `size` bytes, an existing one is unchanged (see `renewed`). With `anew`, an existing file is
-        an error, and a failure leaves none.
+        A new file has `size` bytes, an existing one is unchanged (see `renewed`). With `must_create`, an existing file
+        is an error, and a failure leaves none.
 
         Raises:
             StoreError: it cannot be created, or the file is no journal.
         """
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
-            descriptor = os.open(path, flags | os.O_EXCL if anew else flags, 0o600)
+            descriptor = os.open(path, flags | os.O_EXCL if must_create else flags, 0o600)
         except FileExistsError:
             raise StoreError(f"{path} is another file than it was: move it away") from None
         except OSError as error:
@@ -125,7 +125,7 @@ class Journal:
                 os.posix_fallocate(descriptor, 0, length)
             return cls(path, descriptor, length)
         except OSError as error:
-            if anew:
+            if must_create:
                 with contextlib.suppress(OSError):
                     path.unlink()
             raise StoreError(
@@ -272,7 +272,7 @@ class Journal:
             same = False
         if not same:
             raise StoreError(f"{self._path.parent} is not the directory that it was: put it back")
-        return Journal.open(self._path, self.size, anew=True).renewed(self.size, above=self._number)
+        return Journal.open(self._path, self.size, must_create=True).renewed(self.size, above=self._number)
 
     def _entries(self, half: int) -> Iterator[_Place]:
         """Yield consecutive entries from the beginning of a half, then later ones that are in doubt.

@@ -127,7 +127,7 @@ class _Barrier:
         self._batches = batches
         self._copies = copies
         self._has = has
-        self._own = Connection(batches.url, beside=batches)
+        self._own = Connection(batches.url, follows=batches)
         self._own.on_misplaced = batches.misplaced
         self._waiting: list[_Asked] = []
         self._task: asyncio.Task[None] | None = None

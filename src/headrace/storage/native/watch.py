@@ -159,7 +159,7 @@ class StreamWatcher:
     def __init__(self, url: str, other: Connection) -> None:
         """Prepare. `other` sends CLIENT UNBLOCK."""
         self._url = url
-        self._connection = Connection(url, beside=other)
+        self._connection = Connection(url, follows=other)
         self._other = other
         # The primary may have changed.
         other.on_lost.append(lambda _: self._connection.renew())
@@ -222,7 +222,7 @@ class StreamWatcher:
             return
         self._block_ms = _SHORT_BLOCK_MS
         _log.warning("CLIENT UNBLOCK is rejected: entries are polled", reason=reason)
-        waiting, self._connection = self._connection, Connection(self._url, beside=self._other)
+        waiting, self._connection = self._connection, Connection(self._url, follows=self._other)
         await waiting.close()
 
     async def _run(self) -> None:

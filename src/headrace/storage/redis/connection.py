@@ -105,19 +105,19 @@ class Connection:
         prepare: Iterable[bytes] = (),
         *,
         standing: bool = False,
-        beside: "Connection | None" = None,
+        follows: "Connection | None" = None,
     ) -> None:
         """Prepare; `open` connects.
 
         The URL is of a server (`unix:///PATH`, `redis://...`, `rediss://...`) or of Sentinels. `prepare` (SCRIPT LOAD)
         is sent to new connections and after lost scripts. `standing` queries the replication state, as is always done
-        with Sentinels. `beside` is a connection of the same URL, which determines the primary instead of Sentinels.
+        with Sentinels. `follows` is a connection of the same URL, which determines the primary instead of Sentinels.
 
         Raises:
             ValueError: the URL is invalid.
         """
         self.url = url
-        self._beside = beside
+        self._follows = follows
         self._target = Endpoint(url)
         self._prepare = tuple(prepare)
         self._looks = standing or self._target.moves
@@ -206,16 +206,16 @@ class Connection:
         self._repair = asyncio.get_running_loop().create_task(self._reconnect())
 
     async def _connect(self) -> RespProtocol:
-        beside = self._beside if self._target.moves else None
+        follows = self._follows if self._target.moves else None
         way = 0
         async with asyncio.timeout(_GREETING_S):
-            if beside is not None:
-                await beside.ready()
-                self._target.next, way = beside.place, beside.made
+            if follows is not None:
+                await follows.ready()
+                self._target.next, way = follows.place, follows.made
             link = await self._target.connect(lambda: RespProtocol(self))
             looks = [_INFO] if self._looks else []
             told = await _ask_or_abort(link, (*map(encode, self._target.greeting), *self._prepare, *looks))
-        if beside is not None and (beside.made != way or not beside.connected):
+        if follows is not None and (follows.made != way or not follows.connected):
             link.transport.abort()
             raise StorageUnavailable("the primary may be another one by now")
         if link.lost.done():

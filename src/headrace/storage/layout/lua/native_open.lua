@@ -6,9 +6,9 @@
 -- Parts: epoch, kept_epoch
 --
 -- allow-oom: a server that will trim must be able to start on a full Redis.
-local beside = redis.call('TYPE', KEYS[2])['ok']
-if beside ~= 'hash' and beside ~= 'none' then
-  return redis.error_reply('FOREIGN key ' .. KEYS[2] .. ' is a ' .. beside .. ', not the hash that Headrace keeps there')
+local kind = redis.call('TYPE', KEYS[2])['ok']
+if kind ~= 'hash' and kind ~= 'none' then
+  return redis.error_reply('FOREIGN key ' .. KEYS[2] .. ' is a ' .. kind .. ', not the hash that Headrace keeps there')
 end
 if ARGV[2] == 'must' and redis.call('HEXISTS', KEYS[2], 's') == 1 then
   return redis.error_reply('FOREIGN key ' .. KEYS[1] .. ' holds the record batches of a log topic')
