@@ -45,8 +45,8 @@ def test_from_python_and_what_looks_after_the_table(
     exec(archiving.replace(ADDRESS, broker.kafka), names)  # what the guide says
     exec(reading, names)
     shell = Shell(scratch, broker, GUIDE)
-    told = [shell.run(command) for command in OTHERS]
-    assert len(told) == 4
+    outputs = [shell.run(command) for command in OTHERS if command.startswith("headrace")]
+    assert len(outputs) == 4
     assert DeltaTable("flights-table").count() == 10
 
 
