@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.harness.ledger import Ledger
+from tests.harness.waiting import wait_for
 from tests.harness.wire import Wire, fetch_request
 
 from headrace.protocol.messages import DescribeGroupsRequest, JoinGroupRequest
@@ -284,13 +285,13 @@ def test_health_follows_the_storage() -> None:
         pid = started.storage_pid
         os.kill(pid, signal.SIGSTOP)
         try:
-            status, body = health(started)
+            wait_for(lambda: health(started)[0] == 503, "a check of the stopped storage")
+            body = health(started)[1]
         finally:
             os.kill(pid, signal.SIGCONT)
-        assert status == 503
         assert (body["status"], body["storage"]) == ("failing", "unreachable")
         assert "did not answer" in body["detail"]
-        assert health(started)[0] == 200
+        wait_for(lambda: health(started)[0] == 200, "a check of the storage that answers again")
 
 
 def test_a_copy_of_the_data_is_as_good_as_the_data(folder: Path) -> None:
