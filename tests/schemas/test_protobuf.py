@@ -3,6 +3,7 @@ from collections.abc import Mapping
 from functools import cache
 
 import pytest
+from google.protobuf import timestamp_pb2
 
 from headrace.client.errors import OptionError
 from headrace.lakehouse.decoders.protobuf_compiler import compiled
@@ -91,6 +92,15 @@ def test_invalid_schemas_are_refused_with_the_reason(text: str, why: str) -> Non
     with pytest.raises(InvalidSchema) as error:
         parse(text)
     assert why in str(error.value)
+
+
+def test_well_known_files_may_be_given_as_references() -> None:
+    text = HEAD + 'import "google/protobuf/timestamp.proto"; message A { google.protobuf.Timestamp t = 1; }'
+    serialized = protobuf.serialized(parse(text).descriptor)
+    own = timestamp_pb2.DESCRIPTOR.serialized_pb
+    known = parse(base64.b64encode(own).decode())
+    given = Referenced("google/protobuf/timestamp.proto", Schema("PROTOBUF", known.text, (), known.descriptor))
+    assert parse(serialized).descriptor == parse(serialized, given).descriptor == parse(text, given).descriptor
 
 
 def test_text_needs_a_compiler() -> None:

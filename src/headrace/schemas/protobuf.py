@@ -6,8 +6,9 @@ Buffers, "Updating A Message Type".
 
 import base64
 import binascii
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -28,9 +29,8 @@ _KINDS: Final = {
     9: "text", 12: "text", 13: "number", 14: "number", 15: "fixed32", 16: "fixed64", 17: "signed", 18: "signed",
 }  # fmt: skip
 """Types of fields that may replace one another in the wire format."""
-_KNOWN: Final = ("any", "source_context", "type", "api", "descriptor", "duration", "empty", "field_mask", "struct",
-                 "timestamp", "wrappers")  # fmt: skip
-"""Files of `google/protobuf`, in order of dependency."""
+_WELL_KNOWN: Final = re.compile(r"google/(protobuf|type)/([a-z_]+)\.proto")
+"""Imports that need no reference."""
 
 
 class Files(msgspec.Struct, frozen=True):
@@ -143,28 +143,48 @@ def _check(main: Any, imports: Sequence[tuple[str, Any]]) -> None:
     from google.protobuf import descriptor_pool  # noqa: PLC0415  # an extra
 
     pool = descriptor_pool.DescriptorPool()
-    for name in _KNOWN:
-        pool.AddSerializedFile(_well_known(name))
+    given = dict(imports)
     try:
+        for name in dict.fromkeys(each for one in (*given.values(), main) for each in one.dependency):
+            _add_known(pool, name, given)
         for name, one in imports:
-            copied = type(one)()
-            copied.CopyFrom(one)
-            copied.name = name
-            pool.AddSerializedFile(copied.SerializeToString())
-        copied = type(main)()
-        copied.CopyFrom(main)
-        copied.name = MAIN if all(name != MAIN for name, _ in imports) else f"{MAIN}.main"
-        pool.AddSerializedFile(copied.SerializeToString())
-        pool.FindFileByName(copied.name)
+            _add(pool, name, one)
+        name = MAIN if MAIN not in given else f"{MAIN}.main"
+        _add(pool, name, main)
+        pool.FindFileByName(name)
     except (TypeError, KeyError, ValueError) as error:
         raise InvalidSchema(f"Invalid Protobuf schema: {error!s:.500}") from None
 
 
-@cache
-def _well_known(name: str) -> bytes:
+def _add(pool: Any, name: str, descriptor: Any) -> None:
+    copied = type(descriptor)()
+    copied.CopyFrom(descriptor)
+    copied.name = name
+    pool.AddSerializedFile(copied.SerializeToString())
+
+
+def _add_known(pool: Any, name: str, given: Mapping[str, Any]) -> None:
+    """Add a well-known file that is imported and not given, after those that it imports."""
+    found = None if name in given else _well_known(name)
+    if found is not None:
+        for each in found.dependency:
+            _add_known(pool, each, given)
+        pool.AddSerializedFile(found.SerializeToString())
+
+
+@lru_cache(256)
+def _well_known(name: str) -> Any:
+    """Return the descriptor of a file that needs no reference, or None."""
     from importlib import import_module  # noqa: PLC0415  # only with the extra
 
-    return bytes(import_module(f"google.protobuf.{name}_pb2").DESCRIPTOR.serialized_pb)
+    match = _WELL_KNOWN.fullmatch(name)
+    if match is None:
+        return None
+    try:
+        module = import_module(f"google.{match[1]}.{match[2]}_pb2")
+    except ImportError:
+        return None
+    return _types().FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb)
 
 
 def _strip(main: Any) -> None:
