@@ -3,7 +3,7 @@ from collections.abc import Mapping
 from functools import cache
 
 import pytest
-from google.protobuf import timestamp_pb2
+from google.protobuf import descriptor_pb2, timestamp_pb2
 
 from headrace.client.errors import OptionError
 from headrace.lakehouse.decoders.protobuf_compiler import compiled
@@ -101,6 +101,16 @@ def test_well_known_files_may_be_given_as_references() -> None:
     known = parse(base64.b64encode(own).decode())
     given = Referenced("google/protobuf/timestamp.proto", Schema("PROTOBUF", known.text, (), known.descriptor))
     assert parse(serialized).descriptor == parse(serialized, given).descriptor == parse(text, given).descriptor
+
+
+def test_contradictory_descriptors_are_refused() -> None:
+    made = descriptor_pb2.FileDescriptorProto(name="a.proto", syntax="proto3")
+    message = made.message_type.add(name="A")
+    entry = message.nested_type.add(name="XEntry")
+    entry.options.map_entry = True
+    message.field.add(name="x", number=1, label=3, type=11, type_name=".A.XEntry")
+    with pytest.raises(InvalidSchema, match="Invalid Protobuf schema"):
+        parse(protobuf.serialized(made.SerializeToString()))
 
 
 def test_text_needs_a_compiler() -> None:

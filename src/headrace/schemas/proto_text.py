@@ -60,7 +60,10 @@ def _message(message: Any, indent: str, *, proto3: bool, head: str = "") -> Iter
     places = {name: place for place, name in enumerate(nested)}
     groups = {_last(one.type_name) for one in (*message.field, *message.extension) if one.type == GROUP}
     written = 0
-    oneofs: set[int] = set()
+    oneofs: dict[int, list[Any]] = {}
+    for field in message.field:
+        if field.HasField("oneof_index"):
+            oneofs.setdefault(field.oneof_index, []).append(field)
     for field in message.field:
         # A map or a group declares a nested message, too. Their order must not change: records refer to messages by it.
         until = places.get(_last(field.type_name), 0) if _declares(field, nested, groups) else 0
@@ -69,12 +72,10 @@ def _message(message: Any, indent: str, *, proto3: bool, head: str = "") -> Iter
         written = max(written, until)
         if not field.HasField("oneof_index") or field.proto3_optional:
             yield from _field(field, inside, nested, proto3=proto3)
-        elif field.oneof_index not in oneofs:
-            oneofs.add(field.oneof_index)
+        elif field.oneof_index in oneofs:
             yield f"{inside}oneof {message.oneof_decl[field.oneof_index].name} {{"
-            for each in message.field:
-                if each.HasField("oneof_index") and each.oneof_index == field.oneof_index:
-                    yield from _field(each, inside + "  ", nested, proto3=proto3, in_oneof=True)
+            for each in oneofs.pop(field.oneof_index):
+                yield from _field(each, inside + "  ", nested, proto3=proto3, in_oneof=True)
             yield f"{inside}}}"
     for one in message.nested_type[written:]:
         yield from _inner_message(one, inside, groups, proto3=proto3)
@@ -205,7 +206,7 @@ def _value(field: Any, value: Any) -> str:
 
 
 def _quoted(text: str) -> str:
-    return json.dumps(text)
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _last(name: str) -> str:

@@ -66,7 +66,7 @@ def read(
         written = text
     else:
         _check(main, imports)
-        written = proto_text.text_of(main)
+        written = _written(main)
     _strip(main)
     return files(main, imports, steps), written, main.SerializeToString(deterministic=True)
 
@@ -80,7 +80,14 @@ def stored(descriptor: bytes, referenced: Sequence[Referenced], steps: Steps) ->
 
 def rewritten(descriptor: bytes) -> str:
     """Return the text of a serialized descriptor."""
-    return proto_text.text_of(_types().FileDescriptorProto.FromString(descriptor))
+    return _written(_types().FileDescriptorProto.FromString(descriptor))
+
+
+def _written(main: Any) -> str:
+    try:
+        return proto_text.text_of(main)
+    except (IndexError, KeyError, ValueError) as error:
+        raise InvalidSchema(f"Invalid Protobuf schema: its descriptor contradicts itself: {error!r:.200}") from None
 
 
 def serialized(descriptor: bytes) -> str:
@@ -256,15 +263,14 @@ class Comparison:
         before, after = self._old.messages[old], self._new.messages[new]
         self._steps.take(len(before.field) + len(after.field))
         earlier, later = ({one.number: one for one in each.field} for each in (before, after))
+        oneofs = {after.oneof_decl[one.oneof_index].name for one in after.field if _in_oneof(one)}
         for number, field in earlier.items():
             other = later.get(number)
             if other is not None:
                 yield from self._field(field, other, f"{old}.{field.name}")
             elif field.label == 2:
                 self._add("REQUIRED_FIELD_REMOVED", f"{old}.{field.name}", f"the required field {number} was removed")
-            elif _in_oneof(field) and before.oneof_decl[field.oneof_index].name in {
-                after.oneof_decl[one.oneof_index].name for one in after.field if _in_oneof(one)
-            }:
+            elif _in_oneof(field) and before.oneof_decl[field.oneof_index].name in oneofs:
                 self._add(
                     "ONEOF_FIELD_REMOVED", f"{old}.{field.name}", f"the field {number} was removed from its oneof"
                 )
@@ -291,7 +297,7 @@ class Comparison:
         if (before is None) != (after is None):
             self._add("FIELD_KIND_CHANGED", path, "a map was replaced, or replaces another type")
         elif before is not None and after is not None:
-            for one, other in zip(before.field, after.field, strict=True):
+            for one, other in zip(before.field, after.field, strict=False):
                 yield from self._field(one, other, f"{path}.{one.name}")
         elif (old.type in _KINDS) != (new.type in _KINDS):
             self._add("FIELD_KIND_CHANGED", path, "a message was replaced by a scalar, or the reverse")
