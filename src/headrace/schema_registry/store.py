@@ -14,7 +14,7 @@ from headrace.aio.tasks import to_the_end
 from headrace.broker.documents import Changing, readable
 from headrace.broker.ports import DocumentStorage
 from headrace.schemas.errors import RegistryError, schema_not_found
-from headrace.schemas.model import Schema, Version
+from headrace.schemas.model import Level, Mode, Schema, Version
 from headrace.schemas.subjects import Subjects
 
 T = TypeVar("T")
@@ -71,7 +71,7 @@ class SchemaStore:
 
     async def _load(self) -> None:
         versions = await readable(self._documents, VERSIONS, lambda _, text: _version(text))
-        settings = await readable(self._documents, SETTINGS, lambda _, text: msgspec.json.decode(text, type=str))
+        settings = await readable(self._documents, SETTINGS, _checked_setting)
         made = Subjects()
         for place, version in enumerate(versions.values(), 1):
             made.put(version)
@@ -197,6 +197,24 @@ def _name(version: Version) -> str:
 
 def _setting(kind: str, subject: str) -> str:
     return f"{kind} {subject}"
+
+
+def _checked_setting(name: str, text: bytes) -> str:
+    """Return the value of a stored setting. Raises ValueError."""
+    value = msgspec.json.decode(text, type=str)
+    check: Callable[[str], object] | None = _CHECKS.get(name.partition(" ")[0])
+    if check is None:
+        raise ValueError(f"unknown setting {name!r}")
+    check(value)
+    return value
+
+
+_CHECKS: Final[dict[str, Callable[[str], object]]] = {
+    "compatibility": Level,
+    "mode": Mode,
+    "normalize": ("false", "true").index,
+    _NEXT_ID[0]: int,
+}
 
 
 def _size(schema: Schema) -> int:
