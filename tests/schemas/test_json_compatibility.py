@@ -9,6 +9,7 @@ import pytest
 from headrace.schemas import json_schema, json_text
 from headrace.schemas.errors import InvalidSchema, Steps
 from headrace.schemas.json_compatibility import compare, linear_matches
+from headrace.schemas.json_schema import CONSTRAINTS
 
 A = {"type": "string"}
 OBJECT = {"type": "object", "properties": {"a": A}}
@@ -71,6 +72,23 @@ def test_compatible_changes(old: Any, new: Any) -> None:
 def test_incompatible_changes_are_named(old: Any, new: Any, kind: str) -> None:
     assert kind in differences(old, new)
     assert differences(old, old) == differences(new, new) == []
+
+
+@pytest.mark.parametrize("wrong", [None, 5, "x", [], ["x"], {}, {"x": 5}, [{"x": 5}], True])
+def test_keywords_of_other_drafts_may_have_any_value(wrong: Any) -> None:
+    # Draft 7 does not define these, so its metaschema does not check them; nor does any for what is not a schema.
+    own = dict.fromkeys(("dependentRequired", "dependentSchemas", "prefixItems", "unevaluatedItems"), wrong)
+    inner = dict.fromkeys(sorted(CONSTRAINTS - {"$ref"}), wrong)
+    schema = {
+        **own,
+        "properties": {"a": {"$ref": "#/elsewhere"}, "b": {"$ref": "#/data"}},
+        "elsewhere": inner,
+        "data": wrong,
+    }
+    assert differences(schema, schema) == []
+    for name in inner:
+        other = {**schema, "elsewhere": {**inner, name: {"other": [5]}}}
+        assert isinstance(differences(schema, other) + differences(other, schema), list)
 
 
 def test_a_required_property_with_a_default_is_compatible_as_at_confluent() -> None:

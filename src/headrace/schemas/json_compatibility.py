@@ -62,7 +62,7 @@ class Comparison:
         """
         self._steps.take()
         old, new = old.documents.resolved(old), new.documents.resolved(new)
-        if is_empty(new.schema) or old.schema is False:
+        if not isinstance(new.schema, dict | bool) or is_empty(new.schema) or old.schema is False:
             return ()
         if new.schema is False:
             return (Difference("TYPE_CHANGED", path, "the new schema rejects all values"),)
@@ -76,10 +76,10 @@ class Comparison:
         schema = new.schema
         if schema.keys() & CONSTRAINTS - _COMBINED:
             yield "", partial(self._own, new=new, path=path)
-        for place, one in enumerate(schema.get("allOf", ())):
+        for place, one in enumerate(_list(schema, "allOf")):
             yield f"allOf/{place}", partial(self.differences, new=_inner(new, one), path=f"{path}/allOf/{place}")
         for name in ("anyOf", "oneOf"):
-            if name in schema:
+            if _list(schema, name):
                 yield name, partial(self._one_of, new=new, name=name, path=path)
         if "not" in schema:
             yield "not", partial(self._not, new=new, path=path)
@@ -104,12 +104,12 @@ class Comparison:
         found = check(old)
         if not found or not isinstance(old.schema, dict):
             return found
-        for one in old.schema.get("allOf", ()):
+        for one in _list(old.schema, "allOf"):
             if not self._implied(_inner(old, one), new, part, check, path):
                 return ()
         for name in ("anyOf", "oneOf"):
-            if name in old.schema:
-                here = [self._implied(_inner(old, one), new, part, check, path) for one in old.schema[name]]
+            if options := _list(old.schema, name):
+                here = [self._implied(_inner(old, one), new, part, check, path) for one in options]
                 if not any(here):
                     return ()
                 if not old.schema.keys() & CONSTRAINTS - {name}:
@@ -125,12 +125,11 @@ class Comparison:
         )
 
     def _not(self, old: Node, new: Node, path: str) -> Found:
-        before = old.schema.get("not") if isinstance(old.schema, dict) else None
+        excluded = [old.schema["not"]] if isinstance(old.schema, dict) and "not" in old.schema else []
         # What the new schema excludes must be excluded already.
-        if before is not None and not self.differences(
-            _inner(new, new.schema["not"]), _inner(old, before), f"{path}/not"
-        ):
-            return ()
+        for one in excluded:
+            if not self.differences(_inner(new, new.schema["not"]), _inner(old, one), f"{path}/not"):
+                return ()
         return (Difference("NOT_TYPE_EXTENDED", f"{path}/not", "the new schema excludes more values"),)
 
     # Keywords
@@ -161,16 +160,19 @@ class Comparison:
         before = _values(old)
         if before is None:
             return (Difference("ENUM_ARRAY_NARROWED", f"{path}/enum", "only listed values are accepted now"),)
-        self._steps.take(len(before) + len(after))
-        missing = {json_text.sorted_text(one) for one in before} - {json_text.sorted_text(one) for one in after}
+        missing = self._texts(before) - self._texts(after)
         if not missing:
             return ()
         return (Difference("ENUM_ARRAY_NARROWED", f"{path}/enum", f"removed: {', '.join(sorted(missing))[:200]}"),)
 
+    def _texts(self, values: list[Any]) -> set[str]:
+        self._steps.take(len(values))
+        return {json_text.sorted_text(one) for one in values}
+
     def _object(self, old: Node, new: Node, path: str) -> Found:
         found: list[Difference] = []
         before, after = old.schema, new.schema
-        own, others = before.get("properties", {}), after.get("properties", {})
+        own, others = _map(before, "properties"), _map(after, "properties")
         self._steps.take(len(own) + len(others))
         for name in {**own, **others}:
             at = f"{path}/properties/{name[:100]}"
@@ -182,12 +184,12 @@ class Comparison:
             else:
                 found += here
         found += self._required(before, after, path)
-        for pattern, inner in after.get("patternProperties", {}).items():
-            known = before.get("patternProperties", {}).get(pattern, before.get("additionalProperties", True))
+        for pattern, inner in _map(after, "patternProperties").items():
+            known = _map(before, "patternProperties").get(pattern, before.get("additionalProperties", True))
             found += self.differences(
                 _inner(old, known), _inner(new, inner), f"{path}/patternProperties/{pattern[:100]}"
             )
-        for pattern in before.get("patternProperties", {}).keys() - after.get("patternProperties", {}).keys():
+        for pattern in _map(before, "patternProperties").keys() - _map(after, "patternProperties").keys():
             inner, rest = before["patternProperties"][pattern], after.get("additionalProperties", True)
             found += self.differences(
                 _inner(old, inner), _inner(new, rest), f"{path}/patternProperties/{pattern[:100]}"
@@ -201,9 +203,9 @@ class Comparison:
     def _property(self, node: Node, name: str) -> Node:
         """Return the schema for values of a property."""
         schema = node.schema
-        if name in schema.get("properties", {}):
+        if name in _map(schema, "properties"):
             return _inner(node, schema["properties"][name])
-        for pattern, inner in schema.get("patternProperties", {}).items():
+        for pattern, inner in _map(schema, "patternProperties").items():
             self._steps.take(10)
             if self._matches(pattern, name):
                 return _inner(node, inner)
@@ -213,18 +215,18 @@ class Comparison:
         before = _names(old)
         self._steps.take(len(before))
         for name in sorted(_names(new) - before):
-            described = new.get("properties", {}).get(name)
+            described = _map(new, "properties").get(name)
             if not (isinstance(described, dict) and "default" in described):
                 text = f"the property {name[:100]} is required and has no default value"
                 yield Difference("REQUIRED_ATTRIBUTE_ADDED", f"{path}/required/{name[:100]}", text)
 
     def _dependencies(self, old: Node, new: Node, path: str) -> Iterator[Difference]:
         for name in ("dependencies", "dependentRequired"):
-            for key, after in new.schema.get(name, {}).items():
-                before = old.schema.get(name, {}).get(key)
+            for key, after in _map(new.schema, name).items():
+                before = _map(old.schema, name).get(key)
                 at = f"{path}/{name}/{key[:100]}"
                 if isinstance(after, list):
-                    if not isinstance(before, list) or not {*after} <= {*before}:
+                    if not isinstance(before, list) or not self._texts(after) <= self._texts(before):
                         yield Difference("DEPENDENCY_ARRAY_EXTENDED", at, "a dependency was added")
                 else:
                     yield from self.differences(_inner(old, True if before is None else before), _inner(new, after), at)
@@ -268,8 +270,10 @@ def _inner(node: Node, schema: Any) -> Node:
 def _types_of(schema: dict[str, Any]) -> frozenset[str] | None:
     """Return the types of the values; None: all."""
     found = schema.get("type")
-    if found is not None:
-        return frozenset({found} if isinstance(found, str) else found)
+    if isinstance(found, str):
+        return frozenset({found})
+    if isinstance(found, list):
+        return frozenset(one for one in found if isinstance(one, str))
     values = _values(schema)
     return None if values is None else frozenset(_TYPE_OF.get(type(one), "null") for one in values)
 
@@ -279,10 +283,9 @@ def _may_be(types: frozenset[str] | None, kind: str) -> bool:
 
 
 def _types(old: dict[str, Any], new: dict[str, Any], path: str) -> Found:
-    if "type" not in new:
-        return ()
     before, after = _types_of(old), _types_of(new)
-    assert after is not None
+    if "type" not in new or after is None:
+        return ()
     if before is None:
         return (Difference("TYPE_NARROWED", f"{path}/type", f"only {', '.join(sorted(after))} is accepted now"),)
     accepted = after | ({"integer"} if "number" in after else set())
@@ -294,14 +297,16 @@ def _types(old: dict[str, Any], new: dict[str, Any], path: str) -> Found:
 
 
 def _values(schema: dict[str, Any]) -> list[Any] | None:
-    found: list[Any] | None = schema.get("enum")
-    return [schema["const"]] if found is None and "const" in schema else found
+    found = schema.get("enum")
+    if isinstance(found, list):
+        return found
+    return [schema["const"]] if "const" in schema else None
 
 
 def _bounds(old: dict[str, Any], new: dict[str, Any], values: frozenset[str] | None, path: str) -> Iterator[Difference]:
     for bounds, sign, worse in ((_UPPER, 1, "DECREASED"), (_LOWER, -1, "INCREASED")):
         for name, (kind, label) in bounds.items():
-            after, before = new.get(name), old.get(name)
+            after, before = (_number(each.get(name)) for each in (new, old))
             if after is None or not _may_be(values, kind) or _equal(old, new, name):
                 continue
             if isinstance(after, bool) or isinstance(before, bool):  # draft 4
@@ -333,8 +338,24 @@ def _equal(old: dict[str, Any], new: dict[str, Any], name: str) -> bool:
 
 
 def _names(schema: dict[str, Any]) -> set[str]:
-    found = schema.get("required")
-    return {*found} if isinstance(found, list) else set()
+    return {one for one in _list(schema, "required") if isinstance(one, str)}
+
+
+# A keyword that the draft of a schema does not define may have any value.
+
+
+def _map(schema: dict[str, Any], name: str) -> dict[str, Any]:
+    found = schema.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _list(schema: dict[str, Any], name: str) -> list[Any]:
+    found = schema.get(name)
+    return found if isinstance(found, list) else []
+
+
+def _number(found: Any) -> Any:
+    return found if isinstance(found, int | float) else None
 
 
 def _is_open(schema: dict[str, Any]) -> bool:
@@ -352,7 +373,7 @@ def _removed(new: dict[str, Any]) -> str:
 
 def _items(schema: dict[str, Any]) -> tuple[list[Any], Any]:
     """Return the schemas of the first items, and of all others."""
-    if "prefixItems" in schema:
-        return schema["prefixItems"], schema.get("items", True)
+    if prefix := _list(schema, "prefixItems"):
+        return prefix, schema.get("items", True)
     items = schema.get("items", True)
     return (items, schema.get("additionalItems", True)) if isinstance(items, list) else ([], items)
