@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Final
@@ -20,7 +20,7 @@ from headrace.schemas.subjects import Subjects
 
 _MOST_REFERENCES: Final = 200
 _MOST_REFERENCED_BYTES: Final = 4 << 20
-_ATTEMPTS: Final = 5
+_ATTEMPTS: Final = 20
 """Attempts to register a schema while other brokers change the same subject."""
 _AT_ONCE_BYTES: Final = 8 << 20
 """Bytes of earlier versions in memory while a schema is compared with them."""
@@ -62,7 +62,9 @@ class Registry:
         self._compiler = compiler
         self.most_text = most_text
         self._registering: dict[str, asyncio.Lock] = {}
-        """Subjects with registrations in progress."""
+        """Subjects with registrations in progress, which take turns."""
+        self._in_turn = Counter[str]()
+        """How many these are."""
         self._parsed: OrderedDict[bytes, Parsed] = OrderedDict()
         """Protobuf schemas that were compiled, which takes another process."""
 
@@ -157,13 +159,14 @@ class Registry:
         known = self.index.with_schema(subject, parsed.guid)
         if known is not None and number in {-1, known.id}:
             return known
-        lock = self._registering.setdefault(subject, asyncio.Lock())
+        self._in_turn[subject] += 1
         try:
-            async with lock:
+            async with self._registering.setdefault(subject, asyncio.Lock()):
                 return await self._register(subject, parsed, references, number, at, steps)
         finally:
-            if not lock.locked() and self._registering.get(subject) is lock:
-                del self._registering[subject]
+            self._in_turn[subject] -= 1
+            if not self._in_turn[subject]:
+                del self._in_turn[subject], self._registering[subject]
 
     async def _register(
         self, subject: str, parsed: Parsed, references: tuple[Reference, ...], number: int, at: int, steps: Steps
