@@ -47,6 +47,10 @@ _BY_TEXT = {
         "takes no writes: NOREPLICAS",
         "see that its replicas are connected, or lower its min-replicas-to-write",
     ),
+    "command not allowed when used memory": (
+        "takes no writes: its memory is full (OOM)",
+        "raise its maxmemory, lower retention.ms or retention.bytes of large topics, or delete topics",
+    ),
     "MISCONF": (
         "takes no writes: it cannot write its own files (MISCONF)",
         "make room on its disk; its log says what went wrong",
@@ -67,6 +71,16 @@ _BY_TEXT = {
     "Cluster mode is not enabled": ("is no cluster", "name a single server with redis://HOST:PORT"),
 }
 """Text in Redis's or redis-py's error -> problem and remedy. The first match counts."""
+
+
+_OF_WRITES = ("OOM ", "MISCONF ", "NOREPLICAS ")
+"""First words of a reply that refuses writes only."""
+
+
+def write_refusal(reply: str) -> str | None:
+    """Return why Redis refuses writes, what to try, and its own words; None if the reply refuses more, or nothing."""
+    found = refused(reply) if reply.startswith(_OF_WRITES) else None
+    return None if found is None else f"Redis {found[0]}; {found[1]}; it answered: {without_script_line(reply)}"
 
 
 NOT_PERMITTED = ("ACL failure in script", "The user executing the script can't ")
