@@ -41,6 +41,7 @@ class MetricsPage:
         connections: Mapping[str, Callable[[], int]],
         store: Callable[[], Awaitable[StoreFacts]],
         log_lines_lost: Callable[[], int],
+        writable: Callable[[], bool],
         error_name: _ErrorName,
         refusal: Callable[[Request], Response | None],
         data: Path | None,
@@ -48,14 +49,15 @@ class MetricsPage:
     ) -> None:
         """Create it.
 
-        `store` may raise any error. Without `data`, the data directory is elsewhere. `most_series`:
-        `metrics.max.series`.
+        `store` may raise any error. `writable` returns whether records are accepted. Without `data`, the data directory
+        is elsewhere. `most_series`: `metrics.max.series`.
         """
         self._clusters = clusters
         self._counters = counters
         self._connections = connections
         self._store = store
         self._log_lines_lost = log_lines_lost
+        self._writable = writable
         self._error_name = error_name
         self._refusal = refusal
         self._data = data
@@ -107,6 +109,7 @@ class MetricsPage:
 
     def _write_store(self, page: Exposition, facts: StoreFacts | None) -> None:
         counted = self._counters.store
+        page.sample(families.WRITABLE, int(self._writable()))
         page.sample(families.STORE_UP, int(facts is not None))
         if facts is not None:
             page.sample(families.STORE_MEMORY, facts.memory_bytes)

@@ -205,6 +205,12 @@ THROTTLED_TIME = Family(
     "Total throttle time of clients.",
 )
 
+WRITABLE = Family(
+    "headrace_writable",
+    Kind.GAUGE,
+    (),
+    "0 while this server accepts no records. `/readyz?for=write` and the banner of the console state the reason.",
+)
 STORE_UP = Family(
     "headrace_store_up", Kind.GAUGE, (), "1 if Redis responded to this scrape, else 0, and its gauges are missing."
 )

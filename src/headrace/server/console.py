@@ -45,6 +45,8 @@ class Observed(msgspec.Struct, frozen=True):
     """Data directory, if it is on this machine."""
     log_lines_lost: Callable[[], int]
     """Number of log lines that could not be written."""
+    refusal: Callable[[], str]
+    """Why no records are accepted, as of the last health check; empty: they are."""
 
 
 class Entries:
@@ -94,6 +96,7 @@ def _metrics(observed: Observed, visitors: Visitors) -> MetricsPage:
         connections=observed.connections,
         store=observed.store,
         log_lines_lost=observed.log_lines_lost,
+        writable=lambda: not observed.refusal(),
         error_name=error_name,
         refusal=visitors.refusal,
         data=observed.data,
@@ -118,4 +121,5 @@ def _figures(observed: Observed, stack: contextlib.AsyncExitStack) -> Figures:
         storage=observed.storage,
         data=observed.data,
         entries=Entries(),
+        refusal=observed.refusal,
     )

@@ -47,7 +47,7 @@ _BY_TEXT = {
         "takes no writes: NOREPLICAS",
         "see that its replicas are connected, or lower its min-replicas-to-write",
     ),
-    "command not allowed when used memory": (
+    "used memory > 'maxmemory'": (
         "takes no writes: its memory is full (OOM)",
         "raise its maxmemory, lower retention.ms or retention.bytes of large topics, or delete topics",
     ),
@@ -73,14 +73,20 @@ _BY_TEXT = {
 """Text in Redis's or redis-py's error -> problem and remedy. The first match counts."""
 
 
-_OF_WRITES = ("OOM ", "MISCONF ", "NOREPLICAS ")
+REFUSED_WRITES = ("OOM ", "MISCONF ", "NOREPLICAS ")
 """First words of a reply that refuses writes only."""
 
 
 def write_refusal(reply: str) -> str | None:
-    """Return why Redis refuses writes, what to try, and its own words; None if the reply refuses more, or nothing."""
-    found = refused(reply) if reply.startswith(_OF_WRITES) else None
-    return None if found is None else f"Redis {found[0]}; {found[1]}; it answered: {without_script_line(reply)}"
+    """Return why Redis refuses writes, and what to try; None if the reply refuses more than writes, or nothing."""
+    if not reply.startswith(REFUSED_WRITES):
+        return None
+    found = refused(reply)
+    if found is None:
+        return f"Redis takes no writes: {without_script_line(reply)}"
+    # Of these, only MISCONF continues with a reason.
+    answered = f"; it answered: {without_script_line(reply)}" if reply.startswith("MISCONF") else ""
+    return f"Redis {found[0]}; {found[1]}{answered}"
 
 
 NOT_PERMITTED = ("ACL failure in script", "The user executing the script can't ")

@@ -92,6 +92,10 @@ class FreeSpace:
         self.gone, self._why = False, _NEARLY_FULL
         return free
 
+    def why_refused(self) -> str | None:
+        """Return why no batch is accepted; None if there is room. Looks now."""
+        return self._why if self._look() < RESERVE_BYTES else None
+
     def low(self) -> bool:
         """Return whether Valkey's responses need a proof, because the disk is nearly full or `gone`."""
         free = self._look()
