@@ -75,9 +75,10 @@ def shows(started: InProcessServer | Server, reason: str) -> None:
     assert writable(started) == 0
     with Wire(started.kafka) as client:
         assert client.fetch("orders", 0).records
-        answer = client.produce("orders", batch(b"y" * 1_000))
-    assert answer.error_code == Code.KAFKA_STORAGE_ERROR
-    assert reason in str(answer.error_message)
+        for records in (batch(b"y" * 1_000), None):
+            answer = client.produce("orders", records)
+            assert answer.error_code == Code.KAFKA_STORAGE_ERROR
+            assert reason in str(answer.error_message)
 
 
 def writable(started: InProcessServer | Server) -> float:
@@ -91,6 +92,7 @@ def recovers(started: InProcessServer | Server) -> None:
     assert writable(started) == 1
     with Wire(started.kafka) as client:
         wait_for(lambda: client.produce("orders", batch(b"z")).error_code == 0, "the server to accept records")
+        assert client.produce("orders", None).error_code == Code.INVALID_RECORD
 
 
 def test_full_memory(storage: RedisServer, started: Server) -> None:

@@ -235,6 +235,30 @@ class Client:
             return CommandFailed(why, Status.UNREACHABLE)
         return CommandFailed(f"cannot {what}: {sentence(error)}", exit_status(error))
 
+    def write_failure(self, topic: str, partition: int, error: KafkaError) -> tuple[str, Status]:
+        """Return why records were not stored, and the exit status.
+
+        The client library shows neither the server's message nor the reason of a timeout, so this asks the server.
+        """
+        from headrace.client import cluster, errors, offsets, options, produce  # noqa: PLC0415  # only for failures
+
+        given = {options.SERVERS: self._server.address, options.PREFIX + "request.timeout.ms": f"{1000 * _CONNECT_S}"}
+        asked = options.parse(given | self._server.options())
+        assert asked is not None
+        asking = cluster.Cluster(asked)
+        try:
+            found = produce.refusal(asking, offsets.TopicPartition(topic, max(0, partition)))
+        except errors.SparkError:
+            return sentence(error), exit_status(error)
+        finally:
+            asking.close()
+        if found is not None:
+            code, message = found
+            return shown(message, 1_000).rstrip("."), Status.REFUSED if code in errors.REFUSALS else Status.FAILED
+        status = exit_status(error)
+        # The server answers.
+        return sentence(error), Status.FAILED if status is Status.UNREACHABLE else status
+
     @property
     def topics(self) -> dict[str, Any]:
         """Return the topics without Kafka's internal ones."""

@@ -136,6 +136,7 @@ async def _answering(
         )
         connections = {**kafka.connections, LISTENER: lambda: http.connections}
         health = HealthCheck(storage, clusters, counters.store)
+        clusters.explain_refusals(lambda: health.refusal)
         stack.push_async_callback(end, asyncio.create_task(health.run(), name="health"))
         observed = await stack.enter_async_context(
             _observed(

@@ -145,6 +145,16 @@ class LiveTopic(msgspec.Struct):
         """Return node ids of a partition's replicas, the leader first. Empty without a leader."""
         return replicas(ownership, self.partitions[index], self.topic.replication_factor)
 
+    def check_writable(self, index: int) -> None:
+        """Raise the error that an append to a partition would get now, whatever its batch is."""
+        if self.internal:
+            raise not_for_clients(self.topic.name)
+        partition = self.partition(index)
+        partition.check_led()
+        reason = None if partition.log is None else partition.log.fenced_reason
+        if reason is not None:
+            raise type(reason)(str(reason))
+
     def append(
         self,
         index: int,
