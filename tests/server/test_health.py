@@ -19,6 +19,7 @@ from headrace.storage import free_space
 from headrace.testing import InProcessServer, Server, server
 
 PAGES = ("/", "/topics", "/topics/orders", "/topics/orders/records", "/groups", "/pipeline", "/brokers", "/topics/none")
+INCOMING = ("topic_records_in_total", "topic_bytes_in_total")
 MEMORY = "Redis takes no writes: its memory is full (OOM); raise its maxmemory"
 FILE = "Redis takes no writes: it cannot write its own files (MISCONF); make room on its disk"
 DISK = "less than 64 MiB are free on the disk of the data directory: free some of it"
@@ -73,16 +74,23 @@ def shows(started: InProcessServer | Server, reason: str) -> None:
     for page in ("/", "/topics/orders", "/topics/orders/records?tail=0"):
         assert cells(started, page)["banner"] == banner
     assert writable(started) == 0
+    before = [metric(started, name, topic="orders") for name in INCOMING]
+    assert min(before) > 0
     with Wire(started.kafka) as client:
         assert client.fetch("orders", 0).records
         for records in (batch(b"y" * 1_000), None):
             answer = client.produce("orders", records)
             assert answer.error_code == Code.KAFKA_STORAGE_ERROR
             assert reason in str(answer.error_message)
+    assert [metric(started, name, topic="orders") for name in INCOMING] == before, "only stored records count"
+
+
+def metric(started: InProcessServer | Server, name: str, **labels: str) -> float:
+    return samples_of(ask(started, "/metrics").body)[f"headrace_{name}", frozenset(labels.items())]
 
 
 def writable(started: InProcessServer | Server) -> float:
-    return samples_of(ask(started, "/metrics").body)["headrace_writable", frozenset()]
+    return metric(started, "writable")
 
 
 def recovers(started: InProcessServer | Server) -> None:
@@ -153,6 +161,16 @@ def test_a_redis_that_was_killed(storage: RedisServer, started: Server) -> None:
     storage.start()
     wait_for(lambda: probe(started, "?for=write")[0] == 200, "the probe")
     recovers(started)
+
+
+def test_a_repeated_batch_counts_once(started: Server) -> None:
+    before = [metric(started, name, topic="orders") for name in INCOMING]
+    with Wire(started.kafka) as client:
+        repeated = batch(b"x", b"y", producer_id=client.producer_id(), producer_epoch=0, base_sequence=0)
+        offsets = {client.produce("orders", repeated).base_offset for _ in range(3)}
+    assert len(offsets) == 1
+    after = [metric(started, name, topic="orders") for name in INCOMING]
+    assert after == [before[0] + 2, before[1] + len(repeated)]
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ class TopicCounters:
 
     def __init__(self) -> None:
         self.records_in = 0
-        """Records accepted and passed to storage."""
+        """Records that were stored and acknowledged."""
         self.bytes_in = 0
         """Bytes of their record batches, compressed if they are."""
         self.records_out = 0

@@ -149,7 +149,7 @@ LOOP_DELAY = Family(
 )
 
 RECORDS_IN = Family(
-    "headrace_topic_records_in_total", Kind.COUNTER, ("topic",), "Records accepted and sent to storage."
+    "headrace_topic_records_in_total", Kind.COUNTER, ("topic",), "Records that were stored and acknowledged."
 )
 BYTES_IN = Family(
     "headrace_topic_bytes_in_total",
