@@ -21,6 +21,9 @@ from headrace.broker.broker import Broker
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.partition.cache import BESIDE_FILE_BYTES
 from headrace.broker.runtime.budget import ReadBudget
+from headrace.broker.runtime.clock import SystemClock
+from headrace.broker.runtime.scheduler import CooperativeScheduler
+from headrace.broker.time_lag import TimeLags
 from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.console import sampler
 from headrace.console.metrics import MetricsPage
@@ -308,6 +311,7 @@ def page_of(
         store=facts,
         log_lines_lost=lambda: 7,
         writable=lambda: writable,
+        time_lags=TimeLags(tuple, SystemClock(), CooperativeScheduler()),
         error_name=error_name,
         refusal=lambda _: None,
         data=Path("/"),

@@ -12,6 +12,7 @@ from typing import Protocol
 from headrace.aio.single_flight import SingleFlight
 from headrace.broker.broker import Broker
 from headrace.broker.partition.partition import Partition, sizes_of
+from headrace.broker.time_lag import TimeLags
 from headrace.broker.topics.live import LiveTopic
 from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.console import text
@@ -80,6 +81,7 @@ class Figures:
         data: Path | None,
         entries: Entries,
         refusal: Callable[[], str],
+        time_lags: TimeLags,
     ) -> None:
         """Create it.
 
@@ -97,6 +99,7 @@ class Figures:
         self.data = data
         self.entries = entries
         self._refusal = refusal
+        self.time_lags = time_lags
         self.reading = asyncio.Semaphore(_MOST_READING)
         """Limits pages that read records, because each holds megabytes."""
         self._store = store

@@ -192,6 +192,14 @@ GROUP_LAG = Family(
     "records.",
 )
 
+GROUP_LAG_SECONDS = Family(
+    "headrace_group_lag_seconds",
+    Kind.GAUGE,
+    ("group", "topic", "partition"),
+    "Age of the record that a group reads next: the seconds that it is behind. 0 if it has read everything. If the "
+    "record is in the archive, the age of the first record in Redis.",
+)
+
 THROTTLED = Family(
     "headrace_throttled_total",
     Kind.COUNTER,

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 from starlette.routing import BaseRoute, Route
 
+from headrace.broker.time_lag import TimeLags
 from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.console.authentication import Visitors
 from headrace.console.login import LoginPages
@@ -83,13 +84,15 @@ def shown(
     Open pages end when `front` announces the shutdown; `stack` stops the collection of figures.
     """
     forms = Forms()
-    pages = Pages(_figures(observed, stack), visitors, forms)
+    clusters = observed.clusters
+    time_lags = TimeLags(lambda: clusters, clusters.clock, clusters.lane)
+    pages = Pages(_figures(observed, stack, time_lags), visitors, forms)
     front.ending.append(pages.close)
-    metrics = Route("/metrics", _metrics(observed, visitors).answer)
+    metrics = Route("/metrics", _metrics(observed, visitors, time_lags).answer)
     return (metrics, *LoginPages(visitors, forms).routes, *pages.routes), pages
 
 
-def _metrics(observed: Observed, visitors: Visitors) -> MetricsPage:
+def _metrics(observed: Observed, visitors: Visitors, time_lags: TimeLags) -> MetricsPage:
     return MetricsPage(
         observed.clusters,
         observed.counters,
@@ -100,11 +103,12 @@ def _metrics(observed: Observed, visitors: Visitors) -> MetricsPage:
         error_name=error_name,
         refusal=visitors.refusal,
         data=observed.data,
+        time_lags=time_lags,
         most_series=observed.clusters.settings.metrics_max_series,
     )
 
 
-def _figures(observed: Observed, stack: contextlib.AsyncExitStack) -> Figures:
+def _figures(observed: Observed, stack: contextlib.AsyncExitStack, time_lags: TimeLags) -> Figures:
     clusters, connections = observed.clusters, observed.connections
     sampler = Sampler(clusters, clusters.clock, lambda: sum(now() for now in connections.values()))
     sampler.start()
@@ -122,4 +126,5 @@ def _figures(observed: Observed, stack: contextlib.AsyncExitStack) -> Figures:
         data=observed.data,
         entries=Entries(),
         refusal=observed.refusal,
+        time_lags=time_lags,
     )
