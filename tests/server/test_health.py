@@ -5,9 +5,12 @@ import json
 import resource
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import redis
+from structlog.testing import capture_logs
 from tests.console.visiting import ask
 from tests.harness.exposition import read as samples_of
 from tests.harness.redis import RedisServer, valkey_program
@@ -15,7 +18,10 @@ from tests.harness.waiting import wait_for
 from tests.harness.wire import Wire, batch
 
 from headrace.kafka.errors import Code
+from headrace.metrics.counters import StoreCounters
+from headrace.server.health import HealthCheck
 from headrace.storage import free_space
+from headrace.storage.redis.connection import Readiness
 from headrace.testing import InProcessServer, Server, server
 
 PAGES = ("/", "/topics", "/topics/orders", "/topics/orders/records", "/groups", "/pipeline", "/brokers", "/topics/none")
@@ -194,3 +200,37 @@ def test_a_full_disk(free: Callable[[Path], int], reason: str, monkeypatch: pyte
                     client.produce("orders", batch(b"y" * 900_000))
             shows(started, reason)
         recovers(started)
+
+
+async def test_a_broker_that_was_declared_dead_accepts_no_records() -> None:
+    """Redis answers, and all problems that are known are in one detail, each once."""
+
+    class Storage:
+        unreadable = SimpleNamespace(told="a value is skipped")
+
+        async def readiness(self, _: float) -> Readiness:
+            return Readiness(("10.0.0.1:6379: no connection to Redis",), writable=True)
+
+    class Clusters:
+        ownership = SimpleNamespace(brokers=2)
+
+        def __iter__(self) -> Iterator[tuple[str, Any]]:
+            yield "default", SimpleNamespace(unopened=SimpleNamespace(told="a value is skipped"))
+
+    clusters = Clusters()
+    check = HealthCheck(cast("Any", Storage()), cast("Any", clusters), StoreCounters())
+    with capture_logs() as logged:
+        alive = await check.look()
+        assert (alive.storage, alive.refusal, check.refusal) == (True, "", "")
+        assert alive.detail == "10.0.0.1:6379: no connection to Redis; a value is skipped"
+        clusters.ownership.brokers = 0
+        dead = await check.look()
+        assert dead.storage
+        assert dead.refusal == check.refusal == dead.detail.partition("; ")[0]
+        assert dead.refusal.startswith("the other brokers have declared this one dead")
+        await check.look()
+        clusters.ownership.brokers = 1
+        await check.look()
+    assert [line["event"] for line in logged] == [
+        "this server accepts no records", "this server accepts records again",
+    ]  # fmt: skip

@@ -22,9 +22,9 @@ from headrace.topics.errors import TopicError
 
 MOST_LOOKUPS = 500
 """Maximum lookups at a time, of the groups whose last one is oldest. The others keep their last timestamp."""
-_MOST_NATIVE = 500
+MOST_NATIVE = 500
 """Maximum partitions of native topics whose committed offsets are read from Redis at a time."""
-_MOST_KNOWN = 20_000
+MOST_KNOWN = 20_000
 _FRESH_MS = 2_000
 """Time for which an answer is shared."""
 _TIMEOUT_S = 1.0
@@ -108,7 +108,7 @@ class TimeLags:
             async with asyncio.timeout(_TIMEOUT_S):
                 async for each in self._positions():
                     known = before.get(each.place)
-                    if len(found) >= _MOST_KNOWN:
+                    if len(found) >= MOST_KNOWN:
                         break
                     if each.partition.at_end(each.offset) or each.offset > each.partition.visible_end(ISOLATION):
                         found[each.place] = self._of(each, None)
@@ -131,7 +131,7 @@ class TimeLags:
 
     async def _positions(self) -> AsyncIterator[_Next]:
         """Yield the next offset of each group in the partitions of its topics that this server leads."""
-        pace, natives = self._lane.pace(), _MOST_NATIVE
+        pace, natives = self._lane.pace(), MOST_NATIVE
         for cluster, broker in self._brokers():
             for runner in broker.groups.runners():
                 async for partition in pace.each(_partitions(broker, runner)):
