@@ -93,8 +93,11 @@ class FreeSpace:
         return free
 
     def why_refused(self) -> str | None:
-        """Return why no batch is accepted; None if there is room. Looks now."""
-        return self._why if self._look() < RESERVE_BYTES else None
+        """Return why no batch is accepted; None if there is room. Looks now, and batches are refused from now on."""
+        if self._look() >= RESERVE_BYTES:
+            return None
+        self._left = 0
+        return self._why
 
     def low(self) -> bool:
         """Return whether Valkey's responses need a proof, because the disk is nearly full or `gone`."""
