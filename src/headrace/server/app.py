@@ -12,7 +12,6 @@ import msgspec
 import structlog
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from headrace import __version__
 from headrace.aio.tasks import end
 from headrace.broker.admin.connections import ConnectionLimits
 from headrace.broker.broker import Broker
@@ -45,6 +44,7 @@ from headrace.server.authentication import Known, logins_at, opened_logins
 from headrace.server.cluster import Brokers, joined
 from headrace.server.config import ServerOptions, StartError
 from headrace.server.console import Observed, shown, visitors_of
+from headrace.server.health import HealthCheck
 from headrace.server.listeners import KafkaListeners, Listening, open_listeners
 from headrace.server.process import DelayWatch, Stop, prepared, settle_memory, shrink_beside_file
 from headrace.server.schema_registry import opened_registry, registry_app
@@ -54,15 +54,12 @@ from headrace.storage.redis.clients import asynchronous
 from headrace.storage.redis.url import has_password, without_password
 from headrace.storage.storage import RedisStorage
 from headrace.storage.valkey.health import Watch, store_facts
-from headrace.topics.errors import TopicError
 
 if TYPE_CHECKING:
     from headrace.server.tracing import Tracing
 
 _log = structlog.get_logger("headrace.server")
 
-_HEALTH_S = 2.0
-"""Timeout of the Redis query in a health check."""
 _MANY_PARTITIONS = 1_000
 """The server logs progress when it opens at least this many partitions."""
 
@@ -142,15 +139,19 @@ async def _answering(
             oci_api(service, clusters, Authenticator(oci), counters, catching_up, listening.towards_peers)
         )
         connections = {**kafka.connections, LISTENER: lambda: http.connections}
+        health = HealthCheck(storage, clusters, counters.store)
+        clusters.explain_refusals(lambda: health.refusal)
+        stack.push_async_callback(end, asyncio.create_task(health.run(), name="health"))
         observed = await stack.enter_async_context(
-            _observed(options, storage, clusters, counters, connections, kafka.clients, listening.url, log_lines_lost)
+            _observed(
+                options, storage, clusters, counters, connections, kafka.clients, listening.url, log_lines_lost, health
+            )
         )
-        health = partial(_health, storage, clusters)
         visitors = visitors_of(clusters, known)
-        people = _for_people(observed, visitors, _reset(service, schemas), settings, health, oci_app, front, stack)
+        people = _for_people(observed, visitors, _reset(service, schemas), settings, health.look, oci_app, front, stack)
         registry = None if schemas is None else registry_app(schemas, clusters, visitors, catching_up)
         apis = _http_apis(oci_app, appends, people, registry)
-        front.open(_traced(apis, service, tracing), health)
+        front.open(_traced(apis, service, tracing), health.look)
         stack.push_async_callback(front.close)
         first, *more = listening.addresses.items()
         yield Ready(first[1], listening.url, storage.url, dict(more)), brokers
@@ -296,6 +297,7 @@ async def _observed(
     clients: Callable[[], dict[str, tuple[int, int]]],
     http: str,
     log_lines_lost: Callable[[], int],
+    health: HealthCheck,
 ) -> AsyncIterator[Observed]:
     data = options.disk if options.redis else options.data
     evicting = storage.evicting if options.redis else None
@@ -314,6 +316,7 @@ async def _observed(
                 storage=without_password(storage.url),
                 data=data,
                 log_lines_lost=log_lines_lost,
+                refusal=lambda: health.refusal,
             )
         finally:
             await end(watching)
@@ -377,13 +380,3 @@ def _hosts(options: ServerOptions, settings: BrokerSettings, oci: OciSettings, b
 def _show_partitions(opened: int, total: int) -> None:
     if total >= _MANY_PARTITIONS:
         _log.info("recovering partitions", opened=opened, total=total)
-
-
-async def _health(storage: RedisStorage, clusters: VirtualClusters) -> http_app.Health:
-    try:
-        unanswered = await storage.unanswered(_HEALTH_S)
-    except TopicError as error:
-        return http_app.Health(version=__version__, storage=False, detail=str(error))
-    unopened = [broker.unopened.told for _, broker in clusters]
-    told = (*unanswered, *unopened, storage.unreadable.told)
-    return http_app.Health(version=__version__, storage=True, detail="; ".join(filter(None, told)))
