@@ -78,8 +78,8 @@ def test_places_in_our_scripts_are_not_reported(where: str) -> None:
             "MISCONF Errors writing to the AOF file: No space left on device",
             StorageNotWritten,
             (
-                "Redis accepts no writes: it cannot write its own files (MISCONF); free space on its disk, and see its log"
-                "; it answered: MISCONF Errors writing to the AOF file: No space left on device"
+                "Redis accepts no writes: it cannot write its own files (MISCONF); free space on its disk, and see its "
+                "log; it answered: MISCONF Errors writing to the AOF file: No space left on device"
             ),
         ),
         (
