@@ -100,6 +100,16 @@ def clients() -> Iterable[tuple[str, str, str]]:
             _found("tests/clients/oci/typescript/package.json", r'"oci-streaming": "([\d.]+)"'),
             "`npm`",
         ),
+        (
+            "confluent-kafka, client and serializers of the [schema registry](schema-registry.md)",
+            _pinned("confluent-kafka"),
+            "`servers`",
+        ),
+        (
+            "@kafkajs/confluent-schema-registry",
+            _found("tests/clients/kafkajs/package.json", r'"@kafkajs/confluent-schema-registry": "([\d.]+)"'),
+            "`npm`",
+        ),
     )
 
 

@@ -115,6 +115,13 @@ _GROUPS = (
         f"{_GROUP} {{{{topic}}}}",
         "Records that are still to be read.",
     ),
+    _one(
+        "Seconds behind",
+        "s",
+        f"max by (cluster, group, topic) ({_each('headrace_group_lag_seconds')})",
+        f"{_GROUP} {{{{topic}}}}",
+        "Age of the record that a group reads next.",
+    ),
     _one("Members", "short", _sum("headrace_group_members", "cluster", "group"), _GROUP),
     _one(
         "Rebalances in 15 minutes",

@@ -21,6 +21,9 @@ from headrace.broker.broker import Broker
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.partition.cache import FILE_READER_CACHE_BYTES
 from headrace.broker.runtime.budget import ReadBudget
+from headrace.broker.runtime.clock import SystemClock
+from headrace.broker.runtime.scheduler import CooperativeScheduler
+from headrace.broker.time_lag import TimeLags
 from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.console import sampler
 from headrace.console.metrics import MetricsPage
@@ -289,7 +292,12 @@ class NoClusters:
 
 
 def page_of(
-    counters: Counters, *, store_answers: bool = True, most_series: int = 20_000, clusters: NoClusters | None = None
+    counters: Counters,
+    *,
+    store_answers: bool = True,
+    most_series: int = 20_000,
+    clusters: NoClusters | None = None,
+    writable: bool = True,
 ) -> MetricsPage:
     async def facts() -> StoreFacts:
         if not store_answers:
@@ -302,6 +310,8 @@ def page_of(
         connections={},
         store=facts,
         log_lines_lost=lambda: 7,
+        writable=lambda: writable,
+        time_lags=TimeLags(tuple, SystemClock(), CooperativeScheduler()),
         error_name=error_name,
         refusal=lambda _: None,
         data=Path("/"),
@@ -322,6 +332,11 @@ async def test_without_storage_the_page_reports_it_and_keeps_the_rest() -> None:
         3,
         0,
     ]
+
+
+@pytest.mark.parametrize("writable", [False, True])
+async def test_a_server_that_accepts_no_records_shows_it(writable: bool) -> None:
+    assert value(read(await page_of(Counters(), writable=writable).render()), "writable") == writable
 
 
 async def test_brokers_that_are_alive_are_counted_and_none_once_the_others_have_declared_this_one_dead() -> None:

@@ -13,7 +13,7 @@ from headrace.protocol.messages import (
     CreateTopicsRequest,
     OffsetCommitRequest,
 )
-from headrace.testing import InProcessServer
+from headrace.testing import InProcessServer, Server
 
 EVIL = "<script>alert(1)</script>\"'&\x1b[31m\u202e"
 """HTML, an escape sequence, and a mark that turns text around."""
@@ -35,7 +35,7 @@ class Answer(msgspec.Struct, frozen=True):
         return " ".join(unescape(re.sub(r"<[^>]*>", " ", self.html)).split())
 
 
-def ask(server: InProcessServer, path: str, method: str = "GET", body: str = "", **headers: str) -> Answer:
+def ask(server: InProcessServer | Server, path: str, method: str = "GET", body: str = "", **headers: str) -> Answer:
     connection = http.client.HTTPConnection(server.http.removeprefix("http://"), timeout=60)
     connection.request(method, path, body or None, {name.replace("_", "-"): text for name, text in headers.items()})
     answer = connection.getresponse()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.broker import time_lag
 from headrace.broker.admin import users
 from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.coordinator.instances import MOST_GROUPS
@@ -27,6 +28,7 @@ _TOTALS: dict[str, tuple[int, ...]] = {
     "sessions": (sessions.MOST, sessions.MOST_OF_ONE),
     "passwords that wait": (users.MOST_WAITING, users.MOST_WAITING_OF_ONE),
     "pages of the web console": (event_stream.MOST, event_stream.MOST_OF_ONE),
+    "lookups for `headrace_group_lag_seconds`": (time_lag.MOST_LOOKUPS, time_lag.MOST_NATIVE, time_lag.MOST_KNOWN),
     "pages of `/metrics`": (shared_pages.MOST_KEPT, shared_pages.PIECE >> 10),
     "log lines of one event": log_output.OF_ONE_EVENT,
     "log lines of one event and client address": log_output.OF_ONE_CLIENT,

@@ -342,6 +342,9 @@ class MemoryDocuments:
     async def load(self, kind: str) -> dict[str, bytes]:
         return {name: value for (k, name), value in sorted(self.stored.items()) if k == kind}
 
+    async def find(self, kind: str, names: Sequence[str]) -> dict[str, bytes]:
+        return {name: self.stored[kind, name] for name in names if (kind, name) in self.stored}
+
     async def keep(self, kind: str, name: str, document: bytes) -> bytes:
         self._shared.check()
         return self.stored.setdefault((kind, name), document)

@@ -11,6 +11,7 @@ from headrace.http.app import Health, StartupGate
 
 PARTLY = Health(version="1", storage=True, detail="10.0.0.1:6379: no connection")
 WELL = Health(version="1", storage=True)
+FULL = Health(version="1", storage=True, detail="the disk is full; more", refusal="the disk is full")
 ILL = Health(version="1", storage=False, detail="Redis is away")
 
 
@@ -23,7 +24,8 @@ async def ask(front: StartupGate, path: str, method: str = "GET") -> tuple[int, 
     async def receive() -> Any:
         return {"type": "http.request", "body": b"", "more_body": False}
 
-    await front({"type": "http", "path": path, "method": method}, receive, send)
+    path, _, query = path.partition("?")
+    await front({"type": "http", "path": path, "method": method, "query_string": query.encode()}, receive, send)
     return sent[0]["status"], json.loads(sent[1]["body"])
 
 
@@ -79,6 +81,30 @@ async def test_with_a_part_of_its_storage_it_is_ready_and_says_what_is_not_there
     """The other brokers miss that part, too: clients would be let in nowhere."""
     told = {"status": "ready", "detail": "10.0.0.1:6379: no connection"}
     assert await ask(opened(App(), PARTLY), "/readyz") == (200, told)
+
+
+async def test_without_room_it_is_ready_for_readers_only() -> None:
+    front = opened(App(), FULL)
+    assert await ask(front, "/readyz") == (200, {"status": "ready", "detail": "the disk is full; more"})
+    assert await ask(front, "/readyz?for=write") == (503, {"status": "read-only", "detail": "the disk is full"})
+
+
+async def test_ready_for_writers_is_no_less_than_ready() -> None:
+    partly = {"status": "ready", "detail": "10.0.0.1:6379: no connection"}
+    assert await ask(opened(App()), "/readyz?for=write") == (200, {"status": "ready"})
+    assert await ask(opened(App(), PARTLY), "/readyz?for=write") == (200, partly)
+    assert await ask(opened(App(), ILL), "/readyz?for=write") == (
+        503,
+        {"status": "failing", "detail": "Redis is away"},
+    )
+    assert await ask(StartupGate(), "/readyz?for=write") == (503, {"status": "starting"})
+
+
+@pytest.mark.parametrize("query", ["for=read", "for=", "for=write&for=%00"])
+async def test_an_unknown_purpose_is_an_error(query: str) -> None:
+    status, told = await ask(opened(App()), f"/readyz?{query}")
+    assert (status, told["code"]) == (400, "InvalidParameter")
+    assert "expected for=write" in told["message"]
 
 
 async def test_asked_to_end_it_is_not_ready_and_answers_what_is_under_way() -> None:

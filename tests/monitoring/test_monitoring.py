@@ -156,7 +156,7 @@ def busy(running: Server, prometheus: Prometheus) -> Prometheus:
     api.put(stream, (None, b"c"))
     api.close()
     prometheus.until('count_over_time(headrace_topic_records_in_total{topic="stream"}[1m]) > 3')
-    prometheus.until("headrace:group_lag_seconds:estimate")
+    prometheus.until("headrace:group_lag_seconds:max")
     return prometheus
 
 

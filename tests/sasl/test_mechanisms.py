@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import cast
 
@@ -38,6 +38,9 @@ class Documents:
 
     async def load(self, kind: str) -> dict[str, bytes]:
         return {name: value for (of, name), value in sorted(self.kept.items()) if of == kind}
+
+    async def find(self, kind: str, names: Sequence[str]) -> dict[str, bytes]:
+        return {name: self.kept[kind, name] for name in names if (kind, name) in self.kept}
 
     async def keep(self, kind: str, name: str, document: bytes) -> bytes:
         return self.kept.setdefault((kind, name), document)

@@ -364,9 +364,17 @@ def test_a_redis_without_enough_replicas_is_reported_while_it_can_be_read(storag
     with redis.Redis.from_url(storage.url) as link:
         assert detail() == ""
         link.config_set("min-replicas-to-write", 1)
-        wait_for(lambda: "refuses requests: NOREPLICAS" in detail(), "a check of the storage")
+        wait_for(lambda: "NOREPLICAS" in detail(), "a check of the storage")
         link.config_set("min-replicas-to-write", 0)
         wait_for(lambda: "NOREPLICAS" not in detail(), "a check of the storage")
+
+
+def test_a_redis_whose_memory_is_full_is_named_as_such(folder: Path) -> None:
+    with external(folder, *KEPT, "--maxmemory", "1mb") as storage:
+        ended = serve(storage.url)
+        assert ended.returncode == 1
+        (line,) = ended.stderr.splitlines()
+        assert f"{storage.url} accepts no writes: its memory is full (OOM); raise its maxmemory" in line
 
 
 def test_a_redis_that_is_not_there_is_named(folder: Path) -> None:

@@ -1,12 +1,17 @@
 """A server whose memory is full: it refuses to write, and still serves and keeps everything it acknowledged."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.harness.ledger import Ledger
 from tests.harness.wire import Wire, batch
 
 from headrace.kafka.errors import Code
+from headrace.server import app
+from headrace.server.config import StartError, load
+from headrace.server.process import Stop
+from headrace.storage import free_space
 from headrace.testing import Server, server
 
 
@@ -39,3 +44,16 @@ def test_full_it_refuses_and_reads_and_after_a_deletion_writes_again(small: Serv
         ledger.settle()
         assert ledger.refused == {}
         ledger.check(small.kafka)
+
+
+async def test_a_start_with_less_than_the_reserve_free_states_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(free_space, "free_bytes", lambda _: free_space.RESERVE_BYTES - 1)
+    options, settings, oci = load({"data": str(tmp_path), "kafka": "127.0.0.1:0", "http": "127.0.0.1:0"}, environ={})
+    with pytest.raises(StartError) as refused:
+        await app.serve(options, settings, oci, lambda _: None, guest=Stop())
+    assert str(refused.value) == (
+        f"cannot write to {tmp_path}: less than 64 MiB are free on the disk of the data directory: free some of it; "
+        "then start again"
+    )

@@ -17,7 +17,7 @@ from tests.harness.storage import BareStorage
 from tests.spark.bare_archiver import Archiver
 
 from headrace.client.errors import OptionError, StoreUnavailable, TableError
-from headrace.lakehouse.decoders import protobuf_schema
+from headrace.lakehouse.decoders import protobuf_compiler
 from headrace.lakehouse.decoders.decoder import Decoding
 from headrace.lakehouse.write import batch, data_files, maintenance
 from headrace.lakehouse.write.location import Place
@@ -246,7 +246,7 @@ message Flight {
 def flight() -> bytes:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # noqa: PLC0415
 
-    files = descriptor_pb2.FileDescriptorSet.FromString(protobuf_schema.compiled(PROTO, "a test"))
+    files = descriptor_pb2.FileDescriptorSet.FromString(protobuf_compiler.compiled(PROTO, "a test"))
     pool = descriptor_pool.DescriptorPool()
     for file in files.file:
         pool.Add(file)
@@ -263,7 +263,7 @@ def test_protobuf_by_a_schema_file(storage: BareStorage, topic: Topic, tmp_path:
     with pytest.raises(OptionError, match=r"which message.*Other, Flight"):
         Decoding.of(str(path))
     compiled = tmp_path / "flight.desc"
-    compiled.write_bytes(protobuf_schema.compiled(PROTO, "a test"))
+    compiled.write_bytes(protobuf_compiler.compiled(PROTO, "a test"))
     send(storage, topic, [flight(), b"\xff"])
     for place, name in ((path, "t"), (compiled, "u")):
         archiver = Archiver(storage, topic, tmp_path / name, decoding=Decoding.of(str(place), message="Flight"))

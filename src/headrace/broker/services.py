@@ -1,5 +1,7 @@
 """Services that all virtual clusters of a server share."""
 
+from collections.abc import Callable
+
 from headrace.broker.admin.acl_authorizer import AclAuthorizer
 from headrace.broker.admin.quotas import Quotas
 from headrace.broker.brokers.leadership import LeaderRegistry
@@ -59,3 +61,5 @@ class Services:
         self.quotas = Quotas(documents, settings, clock)
         """Quotas."""
         self.running = running or clock
+        self.refusal: Callable[[], str] = str
+        """Returns why the server accepts no records; empty: it does."""

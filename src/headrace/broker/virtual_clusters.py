@@ -105,6 +105,10 @@ class VirtualClusters:
         self.listeners = list(listeners)
         self.default = self._open(DEFAULT, storage, cluster_id)
 
+    def explain_refusals(self, refusal: Callable[[], str]) -> None:
+        """Have `refusal` return why the server accepts no records, empty while it does; see `Broker.check_writable`."""
+        self._parts.refusal = refusal
+
     def subscribe(self, listener: ClusterListener) -> None:
         """Add a listener after the others."""
         self.listeners.append(listener)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import wraps
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 import msgspec
@@ -25,6 +25,9 @@ from headrace.server import config, profiles
 from headrace.text.escaping import quoted, shown
 from headrace.topics.config_keys import suggestion
 from headrace.topics.model import is_reserved
+
+if TYPE_CHECKING:
+    from headrace.client.cluster import Cluster
 
 _CONNECT_S = 3
 _ANSWER_S = 10
@@ -234,6 +237,39 @@ class Client:
             why = unanswered(self._server.address, self._server.ca, self._patience_s, login=login)
             return CommandFailed(why, Status.UNREACHABLE)
         return CommandFailed(f"cannot {what}: {sentence(error)}", exit_status(error))
+
+    def write_failure(self, topic: str, partition: int, error: KafkaError) -> tuple[str, Status]:
+        """Return why records were not stored, and the exit status.
+
+        The client library shows neither the server's message nor the reason of a timeout, so this asks the server.
+        """
+        from headrace.client import errors, offsets, produce  # noqa: PLC0415  # only for failures
+
+        try:
+            with self.cluster() as asking:
+                found = produce.refusal(asking, offsets.TopicPartition(topic, max(0, partition)))
+        except errors.SparkError:
+            return sentence(error), exit_status(error)
+        if found is not None:
+            code, message = found
+            return shown(message, 1_000).rstrip("."), Status.REFUSED if code in errors.REFUSALS else Status.FAILED
+        status = exit_status(error)
+        # The server answers.
+        return sentence(error), Status.FAILED if status is Status.UNREACHABLE else status
+
+    @contextmanager
+    def cluster(self) -> "Iterator[Cluster]":
+        """Connect with the blocking client, for what the client library does not show."""
+        from headrace.client import cluster, options  # noqa: PLC0415  # only where it is needed
+
+        given = {options.SERVERS: self._server.address, options.PREFIX + "request.timeout.ms": f"{1000 * _CONNECT_S}"}
+        asked = options.parse(given | self._server.options())
+        assert asked is not None
+        found = cluster.Cluster(asked)
+        try:
+            yield found
+        finally:
+            found.close()
 
     @property
     def topics(self) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """Compute a group's committed offsets and lag."""
 
+import contextlib
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,6 +12,10 @@ from confluent_kafka.admin import ConsumerGroupDescription, OffsetSpec
 from headrace.cli.client import Client
 from headrace.groups.offsets import native_record_lag, record_lag
 from headrace.text.escaping import quoted
+
+_MOST_READ = 500
+_READING_S = 5.0
+"""Maximum partitions whose next record is read, and the time for it."""
 
 Partition = tuple[str, int]
 
@@ -35,6 +41,8 @@ class CommittedOffset(msgspec.Struct, frozen=True):
     lag: int | None
     """Records to come, from the log start offset if nothing was committed; None if unknown."""
     member: str | None
+    seconds_behind: float | None = None
+    """Age of the next record; None if unknown."""
     pending: int | None = None
     """Native topics: records delivered but not committed, which `lag` includes."""
 
@@ -69,6 +77,7 @@ def group_offsets(
     topics = {topic for topic, _ in committed.keys() | owners.keys()}
     partitions = sorted(committed.keys() | owners.keys() | _of_topics(client, topics))
     starts = client.offsets(partitions, OffsetSpec.earliest)
+    unread: dict[Partition, int] = {}
     ends = client.offsets(partitions, OffsetSpec.latest)
     natives = client.natives(topic for topic in sorted(topics) if topic in client.metadata.topics)
     found = []
@@ -78,9 +87,46 @@ def group_offsets(
         lag = None if start is None or end is None else record_lag(committed.get(place), start, end)
         if topic in natives and place in ends:
             lag, pending = _native_lag(natives[topic], group, number)
+        if lag != 0 and place in ends and place in starts:
+            unread[place] = max(committed.get(place, 0), starts[place])
+        behind = 0.0 if lag == 0 else None
         found.append(
-            CommittedOffset(topic, number, committed.get(place), ends.get(place), lag, owners.get(place), pending)
+            CommittedOffset(
+                topic, number, committed.get(place), ends.get(place), lag, owners.get(place), behind, pending
+            )
         )
+    ages = _ages(client, unread)
+    return [
+        msgspec.structs.replace(each, seconds_behind=ages.get((each.topic, each.partition), each.seconds_behind))
+        for each in found
+    ]
+
+
+def _ages(client: Client, offsets: dict[Partition, int]) -> dict[Partition, float]:
+    """Return the age in seconds of the records at these offsets, as far as they can be read in a few seconds."""
+    from headrace.client import errors, fetch  # noqa: PLC0415  # only for groups that are behind
+    from headrace.client.cluster import Stale  # noqa: PLC0415
+    from headrace.client.offsets import TopicPartition  # noqa: PLC0415
+    from headrace.records.errors import BatchError  # noqa: PLC0415
+
+    found: dict[Partition, float] = {}
+    refused: set[str] = set()
+    until = time.monotonic() + _READING_S
+    with contextlib.suppress(errors.ServerUnavailable), client.cluster() as cluster:
+        for (topic, number), offset in list(offsets.items())[:_MOST_READ]:
+            if time.monotonic() > until:
+                break
+            if topic in refused:
+                continue
+            try:
+                timestamp = fetch.first_timestamp(cluster, TopicPartition(topic, number), offset)
+            except errors.LoginRefused:
+                refused.add(topic)
+            except (fetch.OutOfRange, errors.UnknownTopic, Stale, BatchError):
+                cluster.forget()
+            else:
+                if timestamp is not None:
+                    found[topic, number] = max(0.0, round(time.time() - timestamp / 1000, 3))
     return found
 
 

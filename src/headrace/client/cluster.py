@@ -164,7 +164,8 @@ class Cluster:
             found = self._connections[place] = Connection(*place, self.options)
         return found
 
-    def _any(self) -> Connection:
+    def any_broker(self) -> Connection:
+        """Return a connection to a broker that answers. Raises ServerUnavailable."""
         failure: ServerUnavailable | None = None
         for place in dict.fromkeys((*self._connections, *self.options.servers, *self._brokers.values())):
             try:
@@ -178,7 +179,7 @@ class Cluster:
     def _topics(self, names: Collection[str] | None) -> dict[str, TopicInfo]:
         wanted = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
-        answer = self._any().ask(request, highest=_METADATA)
+        answer = self.any_broker().ask(request, highest=_METADATA)
         self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
         found = {}
         for topic in answer.topics:
@@ -229,7 +230,7 @@ class Cluster:
         return list(grouped.values())
 
     def _coordinator(self, group: str) -> Connection:
-        answer = self._any().ask(FindCoordinatorRequest(key=group, key_type=0), highest=_COORDINATOR)
+        answer = self.any_broker().ask(FindCoordinatorRequest(key=group, key_type=0), highest=_COORDINATOR)
         check(answer.error_code, f"group {group!r}", _on_group("Describe", group))
         return self._connection((answer.host, answer.port))
 

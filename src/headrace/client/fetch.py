@@ -11,6 +11,7 @@ from headrace.client.offsets import Range, TopicPartition
 from headrace.protocol.messages import FetchRequest
 from headrace.records.batch import BatchHeader, peek
 from headrace.records.errors import BatchError
+from headrace.records.walk import search
 
 if TYPE_CHECKING:
     from headrace.client.connection import Connection
@@ -83,6 +84,22 @@ def batches(cluster: Cluster, offsets: Range, *, fetch_bytes: int = _FETCH_BYTES
             sent = _send_quietly(cluster, offsets.partition, position, fetch_bytes)
         aborting.learn(answer.aborted)
         yield from (one for one in answer.batches if aborting.readable(one))
+
+
+def first_timestamp(cluster: Cluster, partition: TopicPartition, offset: int) -> int | None:
+    """Return the timestamp (ms) of the first record from an offset; None if there is none, or it has none.
+
+    Raises:
+        OutOfRange, Stale, ServerUnavailable, LoginRefused, UnknownTopic.
+        BatchError: its batch cannot be read.
+    """
+    connection = _send(cluster, partition, offset, 1)
+    answer = _receive(connection, partition, offset, committed=False)
+    for one in answer.batches:
+        found, _ = search(one.batch, one.base_offset, offset, -(2**63))
+        if found is not None:
+            return found[1] if found[1] >= 0 else None
+    return None
 
 
 class _Aborted:

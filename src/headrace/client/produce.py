@@ -4,11 +4,11 @@ Unacknowledged batches are sent again: at least once, in order within a partitio
 """
 
 from collections import defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from headrace.client.cluster import Cluster, Stale, by_topic, check, on_topic
-from headrace.client.errors import Code, ServerUnavailable, WriteRefused
+from headrace.client.errors import Code, LoginRefused, ServerUnavailable, UnknownTopic, WriteRefused
 from headrace.client.offsets import TopicPartition
 from headrace.client.options import ClientOptions
 from headrace.protocol.messages import ProduceRequest
@@ -84,30 +84,12 @@ class Producer:
             grouped.setdefault(connection.place, (connection, {}))[1][partition] = batches[0]
             sizes[connection.place] += len(batches[0])
         for connection, chosen in grouped.values():
-            connection.send(self._request(chosen), highest=_PRODUCE)
+            connection.send(_request(self._options, chosen), highest=_PRODUCE)
             self._sent.append((connection, chosen))
             for partition in chosen:
                 self._size -= len(self._waiting[partition].popleft())
                 if not self._waiting[partition]:
                     del self._waiting[partition]
-
-    def _request(self, batches: dict[TopicPartition, Batch]) -> ProduceRequest:
-        return ProduceRequest(
-            acks=self._options.acks,
-            timeout_ms=round(self._options.timeout_s * 1000),
-            topic_data=[
-                ProduceRequest.TopicProduceData(
-                    name=topic,
-                    partition_data=[
-                        ProduceRequest.PartitionProduceData(
-                            index=number, records=batches[TopicPartition(topic, number)]
-                        )
-                        for number in numbers
-                    ],
-                )
-                for topic, numbers in by_topic(batches).items()
-            ],
-        )
 
     def _collect(self) -> Exception | None:
         """Batches without acknowledgment wait again, in their order."""
@@ -128,6 +110,46 @@ class Producer:
                 self._waiting[partition].appendleft(batch)
                 self._size += len(batch)
         return lost
+
+
+def refusal(cluster: Cluster, partition: TopicPartition) -> tuple[int, str] | None:
+    """Ask the leader why a partition accepts no records; nothing is stored.
+
+    A broker of Headrace responds to a partition without records with the error that a batch would get. If the topic is
+    not visible, any broker responds with the reason.
+
+    Returns:
+        Error code and message; None if the broker has no objection, or states none.
+
+    Raises:
+        LoginRefused, ServerUnavailable.
+    """
+    try:
+        connection = cluster.leader(partition)
+    except (LoginRefused, UnknownTopic, Stale):
+        connection = cluster.any_broker()
+    answer = connection.ask(_request(cluster.options, {partition: None}), highest=_PRODUCE)
+    found = next((one for topic in answer.responses for one in topic.partition_responses), None)
+    if found is None or found.error_code in {0, Code.INVALID_RECORD} or not found.error_message:
+        return None
+    return found.error_code, found.error_message
+
+
+def _request(options: ClientOptions, batches: Mapping[TopicPartition, Batch | None]) -> ProduceRequest:
+    return ProduceRequest(
+        acks=options.acks,
+        timeout_ms=round(options.timeout_s * 1000),
+        topic_data=[
+            ProduceRequest.TopicProduceData(
+                name=topic,
+                partition_data=[
+                    ProduceRequest.PartitionProduceData(index=number, records=batches[TopicPartition(topic, number)])
+                    for number in numbers
+                ],
+            )
+            for topic, numbers in by_topic(batches).items()
+        ],
+    )
 
 
 def _check(code: int, message: str | None, partition: TopicPartition, size: int) -> None:

@@ -32,6 +32,8 @@ _QUIET_MS = 10_000
 _SOON_MS = 400
 """Interval of closely watched pages."""
 _TAIL_ROWS = 50
+BANNER = "banner"
+"""Cell of every page: why the server accepts no records."""
 _CLOSELY = frozenset({"Group"})
 """Pages with events that last less than a second."""
 _MOST_CELLS = 700
@@ -261,6 +263,7 @@ class EventStream(Response):
                 cells = {
                     "start": f"{partition.log_start:,}",
                     "end": f"{partition.visible_end(record_reader.ISOLATION):,}",
+                    BANNER: figures.banner,
                 }
                 parts = [_event("cells", cells)]
                 if rows:

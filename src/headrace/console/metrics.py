@@ -11,6 +11,7 @@ from starlette.responses import PlainTextResponse, Response
 from headrace import __version__
 from headrace.broker.broker import Broker
 from headrace.broker.group_lag import log_lags, topics_read
+from headrace.broker.time_lag import TimeLags
 from headrace.broker.topics.live import LiveTopic
 from headrace.broker.virtual_clusters import DEFAULT, VirtualClusters
 from headrace.console.registry import PRINCIPAL, cluster_rule
@@ -41,24 +42,28 @@ class MetricsPage:
         connections: Mapping[str, Callable[[], int]],
         store: Callable[[], Awaitable[StoreFacts]],
         log_lines_lost: Callable[[], int],
+        writable: Callable[[], bool],
         error_name: _ErrorName,
         refusal: Callable[[Request], Response | None],
         data: Path | None,
+        time_lags: TimeLags,
         most_series: int,
     ) -> None:
         """Create it.
 
-        `store` may raise any error. Without `data`, the data directory is elsewhere. `most_series`:
-        `metrics.max.series`.
+        `store` may raise any error. `writable` returns whether records are accepted. Without `data`, the data directory
+        is elsewhere. `most_series`: `metrics.max.series`.
         """
         self._clusters = clusters
         self._counters = counters
         self._connections = connections
         self._store = store
         self._log_lines_lost = log_lines_lost
+        self._writable = writable
         self._error_name = error_name
         self._refusal = refusal
         self._data = data
+        self._time_lags = time_lags
         self._most_series = most_series
         self._pages = SharedPages(self.render, CONTENT_TYPE, clusters.reads)
 
@@ -78,6 +83,7 @@ class MetricsPage:
         """Return the page's text."""
         store, process = await asyncio.gather(self._store_facts(), asyncio.to_thread(process_facts, self._data))
         page = Exposition(self._most_series)
+        await self._time_lags.refresh()
         await in_pieces(self._write(page, store, process))
         await asyncio.sleep(0)
         return page.finish()
@@ -103,10 +109,12 @@ class MetricsPage:
         yield from _write_groups(page, brokers)
         yield from _write_topics(page, brokers)
         yield from _write_lags(page, brokers)
+        yield from _write_time_lags(page, self._time_lags)
         yield from _write_logs(page, brokers)
 
     def _write_store(self, page: Exposition, facts: StoreFacts | None) -> None:
         counted = self._counters.store
+        page.sample(families.WRITABLE, int(self._writable()))
         page.sample(families.STORE_UP, int(facts is not None))
         if facts is not None:
             page.sample(families.STORE_MEMORY, facts.memory_bytes)
@@ -225,6 +233,14 @@ def _write_lags(page: Exposition, brokers: Brokers) -> Iterator[None]:
                 text = labels(cluster=cluster, group=runner.name, topic=topic, partition=str(index))
                 page.sample(families.GROUP_LAG, lag, text)
                 yield
+
+
+def _write_time_lags(page: Exposition, lags: TimeLags) -> Iterator[None]:
+    for (cluster, group, place), seconds in lags.all():
+        where = "" if cluster == DEFAULT else cluster
+        text = labels(cluster=where, group=group, topic=place.topic, partition=str(place.partition))
+        page.sample(families.GROUP_LAG_SECONDS, seconds, text)
+        yield
 
 
 def _write_logs(page: Exposition, brokers: Brokers) -> Iterator[None]:

@@ -20,7 +20,7 @@ from headrace import __version__
 from headrace.broker.virtual_clusters import DEFAULT, UnknownCluster
 from headrace.console import text, views
 from headrace.console.authentication import Visitors, wants_page
-from headrace.console.event_stream import EventStreams, Told
+from headrace.console.event_stream import BANNER, EventStreams, Told
 from headrace.console.registry import (
     LASTS,
     PAGES,
@@ -192,6 +192,7 @@ class Pages:
                 who="" if ask.principal == ANONYMOUS else ask.principal.name,
                 session=ask.asker.session is not None,
                 passwords=self._visitors.take_passwords,
+                banner=self._figures.banner,
             )
         )
         return html.encode("utf-8", "backslashreplace")
@@ -220,7 +221,7 @@ class Pages:
             view = await page.view(self._ask(page, target, {}))
         except (NotFound, Refused, UnknownCluster, UnknownTopic):
             return None
-        return Told(view.cells, view.shape)
+        return Told({**view.cells, BANNER: self._figures.banner}, view.shape)
 
     def _fragment(self, template: str, page: Page, target: Target, data: object) -> str:
         view = View(template=template, title="", data=data)

@@ -12,6 +12,7 @@ from typing import Protocol
 from headrace.aio.single_flight import SingleFlight
 from headrace.broker.broker import Broker
 from headrace.broker.partition.partition import Partition, sizes_of
+from headrace.broker.time_lag import TimeLags
 from headrace.broker.topics.live import LiveTopic
 from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.console import text
@@ -79,11 +80,14 @@ class Figures:
         storage: str,
         data: Path | None,
         entries: Entries,
+        refusal: Callable[[], str],
+        time_lags: TimeLags,
     ) -> None:
         """Create it.
 
         Keys of `connections` and `addresses` are listeners, those of `clients` addresses. `clients` has connections and
-        requests of Kafka clients. `store` may raise any error. `storage` is a URL without password.
+        requests of Kafka clients. `store` may raise any error. `storage` is a URL without password. `refusal` returns
+        why the server accepts no records, empty if it does.
         """
         self.clusters = clusters
         self.counters = counters
@@ -94,6 +98,8 @@ class Figures:
         self.storage = storage
         self.data = data
         self.entries = entries
+        self._refusal = refusal
+        self.time_lags = time_lags
         self.reading = asyncio.Semaphore(_MOST_READING)
         """Limits pages that read records, because each holds megabytes."""
         self._store = store
@@ -106,6 +112,12 @@ class Figures:
     def writes(self) -> bool:
         """Whether pages may change something."""
         return self.clusters.settings.console_write
+
+    @property
+    def banner(self) -> str:
+        """The banner of every page; empty while records are accepted."""
+        refusal = self._refusal()
+        return f"This server accepts no records: {refusal}." if refusal else ""
 
     async def facts(self) -> tuple[StoreFacts | None, ProcessFacts]:
         """Return the state of Redis (None: no response) and of the process."""

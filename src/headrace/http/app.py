@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from enum import Enum
+from urllib.parse import parse_qsl
 
 import msgspec
 from starlette.applications import Starlette
@@ -22,6 +23,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     """Whether storage is readable; in a Redis Cluster, at least one primary."""
     detail: str = ""
     """Storage problem, even if storage responds, such as refused writes; empty: none."""
+    refusal: str = ""
+    """Why the server accepts no records; empty: it does."""
 
 
 def create(
@@ -137,7 +140,7 @@ class StartupGate:
             elif path == "/livez":
                 await send_own(send, 200, {"status": "alive"}, _UNKEPT)
             else:
-                await send_own(send, *await self._readiness(), _UNKEPT)
+                await send_own(send, *await self._readiness(scope.get("query_string", b"")), _UNKEPT)
             return
         if self._phase is not Phase.OPEN or self._app is None:
             text = f"The server is {self._phase.value}; try again later"
@@ -152,7 +155,10 @@ class StartupGate:
             if not self._under_way:
                 self._quiet.set()
 
-    async def _readiness(self) -> tuple[int, dict[str, str]]:
+    async def _readiness(self, query: bytes) -> tuple[int, dict[str, str]]:
+        purposes = [value for name, value in parse_qsl(query, keep_blank_values=True) if name == b"for"]
+        if any(each != b"write" for each in purposes):
+            return 400, refusal("InvalidParameter", "expected for=write, or no parameter `for`")
         if self._phase is not Phase.OPEN or self._health is None:
             return 503, {"status": self._phase.value}
         now = await self._health()
@@ -160,4 +166,6 @@ class StartupGate:
             return 503, {"status": "failing", "detail": now.detail}
         if self._phase is not Phase.OPEN:  # shutdown began during the check
             return 503, {"status": self._phase.value}
+        if purposes and now.refusal:
+            return 503, {"status": "read-only", "detail": now.refusal}
         return 200, {"status": "ready"} | ({"detail": now.detail} if now.detail else {})

@@ -72,7 +72,7 @@ class TopicCounters:
 
     def __init__(self) -> None:
         self.records_in = 0
-        """Records accepted and passed to storage."""
+        """Records that were stored and acknowledged."""
         self.bytes_in = 0
         """Bytes of their record batches, compressed if they are."""
         self.records_out = 0
@@ -86,7 +86,7 @@ class StoreCounters:
 
     __slots__ = (
         "append_bytes", "append_durations", "appends", "asked_bytes", "file_bytes", "journal_bytes", "journal_waiting",
-        "openings", "reconnects", "refused",
+        "openings", "reconnects", "refusal", "refused",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -102,6 +102,8 @@ class StoreCounters:
         """Bytes of batches read from the embedded Valkey's append-only file instead."""
         self.refused = 0
         """Batches that Redis refused, or whose outcome was unknown when the connection was lost."""
+        self.refusal = ""
+        """Now: why Redis, whose memory is full, refused the last batch; empty if it took it."""
         self.reconnects = 0
         """Reconnections to Redis."""
         self.openings = 0

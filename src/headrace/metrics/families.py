@@ -149,7 +149,7 @@ LOOP_DELAY = Family(
 )
 
 RECORDS_IN = Family(
-    "headrace_topic_records_in_total", Kind.COUNTER, ("topic",), "Records accepted and sent to storage."
+    "headrace_topic_records_in_total", Kind.COUNTER, ("topic",), "Records that were stored and acknowledged."
 )
 BYTES_IN = Family(
     "headrace_topic_bytes_in_total",
@@ -192,6 +192,14 @@ GROUP_LAG = Family(
     "records.",
 )
 
+GROUP_LAG_SECONDS = Family(
+    "headrace_group_lag_seconds",
+    Kind.GAUGE,
+    ("group", "topic", "partition"),
+    "Age of the record that a group reads next: the seconds that it is behind. 0 if it has read everything. If the "
+    "record is in the archive, the age of the first record in Redis.",
+)
+
 THROTTLED = Family(
     "headrace_throttled_total",
     Kind.COUNTER,
@@ -205,6 +213,12 @@ THROTTLED_TIME = Family(
     "Total throttle time of clients.",
 )
 
+WRITABLE = Family(
+    "headrace_writable",
+    Kind.GAUGE,
+    (),
+    "0 while this server accepts no records. `/readyz?for=write` and the banner of the console state the reason.",
+)
 STORE_UP = Family(
     "headrace_store_up", Kind.GAUGE, (), "1 if Redis responded to this scrape, else 0, and its gauges are missing."
 )

@@ -22,6 +22,7 @@ from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.runtime.clock import Clock, RunningClock, SystemClock
 from headrace.broker.services import Services
 from headrace.broker.virtual_clusters import VirtualClusters
+from headrace.console.authentication import Visitors
 from headrace.http import app as http_app
 from headrace.http.app import ResetCall, StartupGate
 from headrace.http.hosts import HostCheck, Hosts
@@ -36,6 +37,8 @@ from headrace.oci.app import LISTENER, OciApp, is_ours
 from headrace.oci.app import serve_api as oci_api
 from headrace.oci.forwarding.append_router import PATH as APPENDS
 from headrace.oci.settings import OciSettings
+from headrace.schema_registry.app import is_registry
+from headrace.schema_registry.registry import Registry
 from headrace.security.access.listeners import is_loopback
 from headrace.server.authentication import Known, logins_at, opened_logins
 from headrace.server.cluster import Brokers, joined
@@ -44,6 +47,7 @@ from headrace.server.console import Observed, shown, visitors_of
 from headrace.server.health import HealthCheck
 from headrace.server.listeners import KafkaListeners, Listening, open_listeners
 from headrace.server.process import DelayWatch, Stop, limit_cache_with_file_reader, prepared, settle_memory
+from headrace.server.schema_registry import opened_registry, registry_app
 from headrace.server.storage import opened_storage
 from headrace.storage.layout.keys import Keyspace
 from headrace.storage.redis.clients import asynchronous
@@ -124,7 +128,7 @@ async def _answering(
         storage, clusters, brokers = await stack.enter_async_context(
             _clusters(options, settings, clock, listening, cache, stop, counters.store, tracing)
         )
-        known, service = await _loaded(options, settings, oci, clusters, brokers, stack)
+        known, service, schemas = await _loaded(options, settings, oci, clusters, brokers, stack)
         http.pressed = lambda: clusters.reads.short
         kafka = _kafka(listening, clusters, settings, service, known, counters, limits)
         stack.callback(DelayWatch(counters.loop_delays).stop)
@@ -135,13 +139,18 @@ async def _answering(
             oci_api(service, clusters, Authenticator(oci), counters, catching_up, listening.towards_peers)
         )
         connections = {**kafka.connections, LISTENER: lambda: http.connections}
-        observed = await stack.enter_async_context(
-            _observed(options, storage, clusters, counters, connections, kafka.clients, listening.url, log_lines_lost)
-        )
-        health = HealthCheck(storage, clusters, clusters.clock)
+        health = HealthCheck(storage, clusters, counters.store, clusters.clock)
+        clusters.explain_refusals(lambda: health.refusal)
         stack.push_async_callback(end, asyncio.create_task(health.run(), name="health"))
-        people = _for_people(observed, known, service, settings, health.look, oci_app, front, stack)
-        apis = _http_apis(oci_app, appends, people)
+        observed = await stack.enter_async_context(
+            _observed(
+                options, storage, clusters, counters, connections, kafka.clients, listening.url, log_lines_lost, health
+            )
+        )
+        visitors = visitors_of(clusters, known)
+        people = _for_people(observed, visitors, _reset(service, schemas), settings, health.look, oci_app, front, stack)
+        registry = None if schemas is None else registry_app(schemas, clusters, visitors, catching_up)
+        apis = _http_apis(oci_app, appends, people, registry)
         front.open(_traced(apis, service, tracing), health.look)
         stack.push_async_callback(front.close)
         first, *more = listening.addresses.items()
@@ -200,17 +209,28 @@ async def _loaded(
     clusters: VirtualClusters,
     brokers: Brokers | None,
     stack: contextlib.AsyncExitStack,
-) -> tuple[Known, OciService]:
+) -> tuple[Known, OciService, Registry | None]:
     await clusters.start(_show_partitions)
     stack.push_async_callback(clusters.stop)
     known = await opened_logins(clusters, settings, options.bootstrap_user, stack)
     service = OciService(clusters, oci)
     await service.start()
     stack.push_async_callback(service.stop)
+    schemas = await opened_registry(clusters, settings, stack)
     if brokers is not None:
-        await brokers.follow(clusters, everything(known.users.reload, service.catalog.reload))
+        reloads = [known.users.reload, service.catalog.reload, *([] if schemas is None else [schemas.store.reload])]
+        await brokers.follow(clusters, everything(*reloads))
         service.catalog.documents.catch_up = brokers.catch_up
-    return known, service
+    return known, service, schemas
+
+
+def _reset(service: OciService, schemas: Registry | None) -> Callable[[], Awaitable[None]]:
+    async def reset() -> None:
+        await service.reset()
+        if schemas is not None:
+            await schemas.store.exclusively(schemas.store.clear)
+
+    return reset
 
 
 def _kafka(
@@ -241,24 +261,25 @@ def _kafka(
 
 def _for_people(
     observed: Observed,
-    known: Known,
-    service: OciService,
+    visitors: Visitors,
+    reset: Callable[[], Awaitable[None]],
     settings: BrokerSettings,
     health: Callable[[], Awaitable[http_app.Health]],
     otherwise: ASGIApp,
     front: StartupGate,
     stack: contextlib.AsyncExitStack,
 ) -> ASGIApp:
-    visitors = visitors_of(observed.clusters, known)
     routes, pages = shown(observed, visitors, front, stack)
-    reset = ResetCall(service.reset, is_loopback, on=settings.headrace_testing_reset).route
+    erasing = ResetCall(reset, is_loopback, on=settings.headrace_testing_reset).route
     # Unknown paths get the error format of the OCI API.
-    return visitors.known(http_app.create(health, (reset, *routes), otherwise=pages.before(otherwise)))
+    return visitors.known(http_app.create(health, (erasing, *routes), otherwise=pages.before(otherwise)))
 
 
-def _http_apis(oci: OciApp, appends: ASGIApp | None, people: ASGIApp) -> ASGIApp:
+def _http_apis(oci: OciApp, appends: ASGIApp | None, people: ASGIApp, registry: ASGIApp | None) -> ASGIApp:
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         app: ASGIApp = oci if scope["type"] == "http" and is_ours(scope["path"]) else people
+        if registry is not None and is_registry(scope["path"]):
+            app = registry
         if appends is not None and scope["path"] == APPENDS:
             app = appends
         await app(scope, receive, send)
@@ -276,6 +297,7 @@ async def _observed(
     clients: Callable[[], dict[str, tuple[int, int]]],
     http: str,
     log_lines_lost: Callable[[], int],
+    health: HealthCheck,
 ) -> AsyncIterator[Observed]:
     data = options.disk if options.redis else options.data
     evicting = storage.evicting if options.redis else None
@@ -294,6 +316,7 @@ async def _observed(
                 storage=without_password(storage.url),
                 data=data,
                 log_lines_lost=log_lines_lost,
+                refusal=lambda: health.refusal,
             )
         finally:
             await end(watching)

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 from starlette.routing import BaseRoute, Route
 
+from headrace.broker.time_lag import TimeLags
 from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.console.authentication import Visitors
 from headrace.console.login import LoginPages
@@ -45,6 +46,8 @@ class Observed(msgspec.Struct, frozen=True):
     """Data directory, if it is on this machine."""
     log_lines_lost: Callable[[], int]
     """Number of log lines that could not be written."""
+    refusal: Callable[[], str]
+    """Why no records are accepted, as of the last health check; empty: they are."""
 
 
 class Entries:
@@ -81,27 +84,31 @@ def shown(
     Open pages end when `front` announces the shutdown; `stack` stops the collection of figures.
     """
     forms = Forms()
-    pages = Pages(_figures(observed, stack), visitors, forms)
+    clusters = observed.clusters
+    time_lags = TimeLags(lambda: clusters, clusters.clock, clusters.lane)
+    pages = Pages(_figures(observed, stack, time_lags), visitors, forms)
     front.ending.append(pages.close)
-    metrics = Route("/metrics", _metrics(observed, visitors).answer)
+    metrics = Route("/metrics", _metrics(observed, visitors, time_lags).answer)
     return (metrics, *LoginPages(visitors, forms).routes, *pages.routes), pages
 
 
-def _metrics(observed: Observed, visitors: Visitors) -> MetricsPage:
+def _metrics(observed: Observed, visitors: Visitors, time_lags: TimeLags) -> MetricsPage:
     return MetricsPage(
         observed.clusters,
         observed.counters,
         connections=observed.connections,
         store=observed.store,
         log_lines_lost=observed.log_lines_lost,
+        writable=lambda: not observed.refusal(),
         error_name=error_name,
         refusal=visitors.refusal,
         data=observed.data,
+        time_lags=time_lags,
         most_series=observed.clusters.settings.metrics_max_series,
     )
 
 
-def _figures(observed: Observed, stack: contextlib.AsyncExitStack) -> Figures:
+def _figures(observed: Observed, stack: contextlib.AsyncExitStack, time_lags: TimeLags) -> Figures:
     clusters, connections = observed.clusters, observed.connections
     sampler = Sampler(clusters, clusters.clock, lambda: sum(now() for now in connections.values()))
     sampler.start()
@@ -118,4 +125,6 @@ def _figures(observed: Observed, stack: contextlib.AsyncExitStack) -> Figures:
         storage=observed.storage,
         data=observed.data,
         entries=Entries(),
+        refusal=observed.refusal,
+        time_lags=time_lags,
     )

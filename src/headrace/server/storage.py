@@ -26,7 +26,7 @@ from headrace.storage.storage import RedisStorage
 from headrace.storage.valkey.datadir import has_records
 from headrace.storage.valkey.maintenance import RedisMaintenance
 from headrace.storage.valkey.server import EmbeddedValkey
-from headrace.topics.errors import StorageUnavailable
+from headrace.topics.errors import StorageFull, StorageUnavailable
 
 # The embedded Valkey.
 _log = structlog.get_logger("headrace.server")
@@ -88,6 +88,9 @@ async def opened_storage(
             # Errors contain the URL, with the password.
             text = text.replace(options.redis, without_password(options.redis))
         raise StartError(text) from None
+    except StorageFull as error:
+        where = options.data if options.redis is None else without_password(options.redis)
+        raise StartError(f"cannot write to {where}: {error}; then start again") from None
     except StorageUnavailable as error:
         # A running server retries; a start gives up.
         if _NO_ROOM in str(error):

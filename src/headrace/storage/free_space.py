@@ -92,6 +92,13 @@ class FreeSpace:
         self.gone, self._why = False, _NEARLY_FULL
         return free
 
+    def why_refused(self) -> str | None:
+        """Return why no batch is accepted; None if there is room. Looks now, and batches are refused from now on."""
+        if self._look() >= RESERVE_BYTES:
+            return None
+        self._left = 0
+        return self._why
+
     def low(self) -> bool:
         """Return whether Valkey's responses need a proof, because the disk is nearly full or `gone`."""
         free = self._look()

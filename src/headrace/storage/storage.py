@@ -29,7 +29,7 @@ from headrace.storage.logs.replicas import NoReplicas, RedisReplicas
 from headrace.storage.native.topics import RedisNative
 from headrace.storage.preflight import Durability, check_layout, clock_difference, durability, examine, text
 from headrace.storage.redis.clients import ERRORS
-from headrace.storage.redis.connection import Connection
+from headrace.storage.redis.connection import Connection, Readiness
 from headrace.storage.redis.protocol import encode
 from headrace.storage.redis.script_calls import Scripts, load_commands
 from headrace.storage.redis.shards import Shards, connected
@@ -91,7 +91,7 @@ class RedisStorage:
         """Stored values that were skipped because they cannot be read."""
         self.scripts = Scripts(shards, disk)
         self._copies = NoReplicas() if replicas_ms is None else RedisReplicas(shards, replicas_ms)
-        self._file, self._early = file, early
+        self._file, self._early, self._disk = file, early, disk
         self.logs = RedisLogs(
             self.scripts,
             self.fence,
@@ -205,12 +205,12 @@ class RedisStorage:
         """Raise StorageUnavailable if a hot connection is down."""
         await self._shards.ping()
 
-    async def unanswered(self, within_s: float) -> list[str]:
-        """Return the problems of primaries that do not respond in time.
-
-        Raises StorageUnavailable if none can be read.
-        """
-        return await self._shards.unanswered(within_s)
+    async def readiness(self, within_s: float) -> Readiness:
+        """Return the problems of Redis and of its disk; see `Shards.readiness`. Raises StorageUnavailable."""
+        found = await self._shards.readiness(within_s)
+        if self._disk is None or (full := self._disk.why_refused()) is None:
+            return found
+        return Readiness((full, *found.problems), writable=False)
 
     def look_at_journal(self) -> None:
         """Report a missing journal, and create a new one."""

@@ -1,6 +1,10 @@
-"""Remove all topics and groups of a server between tests."""
+"""Remove all topics, groups and schemas of a server between tests."""
 
+import json
 from contextlib import closing
+from urllib.error import HTTPError
+from urllib.parse import quote
+from urllib.request import Request, urlopen
 
 from headrace.client.channel import Channel, connect
 from headrace.kafka.errors import Code
@@ -56,3 +60,36 @@ def _remove_members(connection: Channel, group: DescribeGroupsResponse.Described
     ]
     if members:
         connection.ask(LeaveGroupRequest(group_id=group.group_id, members=members), 4)
+
+
+def sweep_schemas(registry: str) -> None:
+    """Remove all subjects and settings of a schema registry.
+
+    Args:
+        registry: its URL.
+
+    Raises:
+        AssertionError: the registry refuses a removal.
+    """
+    for path in ("/mode", "/config"):
+        _ask(f"{registry}{path}", "DELETE")
+    for permanent in ("false", "true"):
+        query = "?deletedOnly=true" if permanent == "true" else ""
+        # A subject that others refer to can be removed after them.
+        while left := json.loads(_ask(f"{registry}/subjects{query}") or b"[]"):
+            removed = [
+                name
+                for name in left
+                if _ask(f"{registry}/subjects/{quote(name, safe='')}?permanent={permanent}", "DELETE") is not None
+            ]
+            assert removed, f"subjects that cannot be removed: {left}"
+
+
+def _ask(url: str, method: str = "GET") -> bytes | None:
+    """Return the answer, or None for a refusal."""
+    try:
+        with urlopen(Request(url, method=method), timeout=_PATIENCE_S) as answer:
+            return bytes(answer.read())
+    except HTTPError as error:
+        error.close()
+        return None

@@ -86,6 +86,11 @@ class InProcessServer:
         return self._known.http
 
     @property
+    def schema_registry(self) -> str:
+        """URL of the schema registry, for `schema.registry.url`; requires `schema_registry_enable=True`."""
+        return f"{self.http}/registry"
+
+    @property
     def storage(self) -> str:
         """URL of the storage for redis-py's `from_url`."""
         return self._known.storage

@@ -57,6 +57,24 @@ def headrace_kafka(headrace_server: "InProcessServer") -> Iterator[str]:
 
 
 @pytest.fixture
+def headrace_schema_registry(headrace_server: "InProcessServer", headrace_settings: dict[str, Any]) -> Iterator[str]:
+    """URL of the schema registry; every subject is removed when the test ends.
+
+    `headrace_settings` must contain `{"schema_registry_enable": True}`.
+    """
+    if str(headrace_settings.get("schema_registry_enable", "")).lower() != "true":
+        pytest.fail(
+            "the fixture headrace_schema_registry needs a server with a registry: override headrace_settings to return "
+            '{"schema_registry_enable": True}',
+            pytrace=False,
+        )
+    from headrace.testing.cleanup import sweep_schemas
+
+    yield headrace_server.schema_registry
+    sweep_schemas(headrace_server.schema_registry)
+
+
+@pytest.fixture
 def headrace_oci(headrace_server: "InProcessServer") -> "Iterator[OciClients]":
     """Clients of Oracle's `oci` package with a separate compartment, which is emptied when the test ends."""
     if importlib.util.find_spec("oci") is None:

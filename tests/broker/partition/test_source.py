@@ -160,7 +160,7 @@ def test_group_lag_counts_up_to_the_high_watermark(server: InProcessServer, stre
     group = f"of-{name}"
     commit(server, group, name, p0=1)
     metrics = ask(server, "/metrics").body.decode()
-    [line] = [line for line in metrics.splitlines() if line.startswith("headrace_group_lag") and f'"{group}"' in line]
+    [line] = [line for line in metrics.splitlines() if line.startswith("headrace_group_lag{") and f'"{group}"' in line]
     assert float(line.split()[-1]) == 3
 
 

@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from tests.cli.conftest import CommandLine
 from tests.harness.commands import Command
+from tests.harness.redis import RedisServer
 
+from headrace.broker.config.keys import STANDARD_AUTHORIZER
 from headrace.cli import main
 from headrace.cli.command import Status
 from headrace.testing import Server, server
@@ -244,3 +247,85 @@ def test_a_hanging_server_is_reported_too(tmp_path: Path) -> None:
         assert "answers again" in producing.err.readline()
         assert producing.out.read() == "2 records sent to hanging\n"
         assert producing.status() == 0
+
+
+def test_a_server_without_room_is_asked_for_the_reason(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client library shows only that the time is over."""
+    with RedisServer() as storage, server(redis=storage.url, num_partitions=2) as own:
+        headrace = CommandLine(own.kafka, capsys, monkeypatch)
+        headrace.run("topics", "create", "full")
+        headrace.run("records", "produce", "full", stdin="before")
+        with redis.Redis.from_url(storage.url) as link:
+            link.config_set("maxmemory", 1)
+        headrace.run("records", "produce", "full", "--timeout", "2", stdin="one\ntwo", status=Status.FAILED)
+        assert "2 of 2 records were not taken by 'full': Redis accepts no writes: its memory is full" in headrace.err
+        assert len(headrace.records("full")) == 1
+
+
+def test_a_server_without_room_is_named_while_records_are_tried() -> None:
+    with (
+        RedisServer() as storage,
+        redis.Redis.from_url(storage.url) as link,
+        server(redis=storage.url) as own,
+        Command(own.kafka, "records", "produce", "full") as producing,
+    ):
+        producing.write_line("first")
+        assert "created topic full" in producing.err.readline()
+        used = link.info("memory")["used_memory"]
+        link.config_set("maxmemory", 1)
+        producing.write_line("second", last=True)
+        told = producing.err.readline()
+        assert "does not accept the records: Redis accepts no writes: its memory is full (OOM)" in told
+        assert told.endswith("; a record is tried for 30 s (Ctrl-C ends)\n")
+        link.config_set("maxmemory", 100 * used)
+        assert "answers again" in producing.err.readline()
+        assert producing.out.read() == "2 records sent to full\n"
+        assert producing.status() == 0
+
+
+def test_a_missing_right_is_reported_as_the_server_states_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the topic is visible, and whether the client library gets as far as the topic."""
+    first, password, keys = tmp_path / "first", tmp_path / "password", tmp_path / "keys"
+    first.write_text("admin:secret\n")
+    password.write_text("secret")
+    keys.mkdir()
+    settings: dict[str, Any] = {
+        "super_users": "User:admin",
+        "oci_auth": "verify",
+        "oci_auth_keys": keys,
+        "num_partitions": 1,
+    }
+    with server(
+        listeners="SASL_PLAINTEXT://127.0.0.1:0",
+        authorizer_class_name=STANDARD_AUTHORIZER,
+        arguments=["--bootstrap-user", str(first)],
+        **settings,
+    ) as own:
+        headrace = CommandLine(own.kafka, capsys, monkeypatch)
+        monkeypatch.setenv("HEADRACE_KAFKA_PASSWORD", "secret")
+
+        def run(user: str, *words: str, **more: Any) -> None:
+            headrace.run(*words, "--username", user, **more)
+
+        def is_refused(topic: str, *words: str) -> None:
+            run("bob", "records", "produce", topic, *words, stdin="one\ntwo", status=Status.REFUSED)
+            [line] = headrace.err.splitlines()
+            assert line.endswith(f": User:bob may not Write Topic {topic}")
+
+        run("admin", "topics", "create", "orders")
+        run("admin", "users", "create", "bob", "--password-file", str(password))
+        rule = ("acls", "create", "--principal", "User:bob", "--operation")
+        is_refused("orders")
+        is_refused("nowhere")
+        run("admin", *rule, "read", "--topic", "orders")
+        for _ in range(5):  # the errors come in no particular order
+            is_refused("orders")
+        is_refused("orders", "--partition", "0")
+        run("admin", *rule, "write", "--topic", "other")
+        is_refused("orders")
+        run("admin", *rule, "write", "--topic", "orders")
+        run("bob", "records", "produce", "orders", stdin="one")

@@ -15,7 +15,7 @@ from tests.harness.typed_values import split
 
 from headrace.client.errors import OptionError
 from headrace.lakehouse.decoders.decoder import Decoding
-from headrace.lakehouse.decoders.protobuf_schema import compiled
+from headrace.lakehouse.decoders.protobuf_compiler import compiled
 from headrace.lakehouse.decoders.protobuf_values import ProtobufDecoder
 
 PROTO = """

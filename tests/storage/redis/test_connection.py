@@ -15,7 +15,7 @@ from tests.harness.waiting import until
 from tests.storage.conftest import connected
 
 from headrace.storage.errors import Unreachable
-from headrace.storage.redis.connection import Connection
+from headrace.storage.redis.connection import Connection, Readiness
 from headrace.storage.redis.protocol import Reply, encode
 from headrace.storage.redis.script_calls import load_commands
 from headrace.topics.errors import StorageUnavailable, StorageUnreachable
@@ -158,7 +158,7 @@ async def test_who_asks_for_its_health_is_not_held_up_where_writes_are_paused(ow
     """As in a failover in order: writes wait for its end, and so do later requests on a connection."""
     async with redis.asyncio.Redis.from_url(own_redis.url) as link, connected(own_redis.url) as connection:
         await link.client_pause(600_000, all=False)
-        assert await connection.unanswered(30) == []
+        assert await connection.readiness(30) == Readiness()
         assert await connection.call("GET", "a", reads=True) is None
 
 

@@ -3,7 +3,13 @@
 import pytest
 
 from headrace.storage.redis.replies import error_of_text
-from headrace.topics.errors import StorageMoving, StorageNotReplicated, StorageNotWritten, StorageUnavailable
+from headrace.topics.errors import (
+    StorageFull,
+    StorageMoving,
+    StorageNotReplicated,
+    StorageNotWritten,
+    StorageUnavailable,
+)
 
 
 @pytest.mark.parametrize(
@@ -55,6 +61,35 @@ def test_what_the_user_may_not_do_for_now_is_to_be_tried_again(reply: str, where
 @pytest.mark.parametrize("where", ["", " script: on @user_script:18.", " script: 5f1c0de, on @user_script:1."])
 def test_places_in_our_scripts_are_not_reported(where: str) -> None:
     full = "MISCONF Errors writing to the AOF file: No space left on device"
-    assert str(error_of_text(full + where)) == f"Redis answered: {full}"
+    assert str(error_of_text(full + where)).endswith(f"; it answered: {full}")
     mistake = f"ERR Wrong number of args{where}"
     assert str(error_of_text(mistake)) == f"Redis answered: {mistake}"
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind", "said"),
+    [
+        (
+            "OOM command not allowed when used memory > 'maxmemory'. script: 5f1c0de, on @user_script:1.",
+            StorageFull,
+            "Redis accepts no writes: its memory is full (OOM); raise its maxmemory",
+        ),
+        (
+            "MISCONF Errors writing to the AOF file: No space left on device",
+            StorageNotWritten,
+            (
+                "Redis accepts no writes: it cannot write its own files (MISCONF); free space on its disk, and see its "
+                "log; it answered: MISCONF Errors writing to the AOF file: No space left on device"
+            ),
+        ),
+        (
+            "NOREPLICAS Not enough good replicas to write.",
+            StorageNotReplicated,
+            "Redis accepts no writes: NOREPLICAS; connect its replicas",
+        ),
+    ],
+)
+def test_a_refused_write_states_the_reason_and_the_advice(reply: str, kind: type[Exception], said: str) -> None:
+    error = error_of_text(reply)
+    assert type(error) is kind
+    assert str(error).startswith(said)

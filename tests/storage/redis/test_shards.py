@@ -15,7 +15,7 @@ from headrace.storage.fence import Fence
 from headrace.storage.logs.redis_logs import RedisLogs
 from headrace.storage.native.topics import RedisNative
 from headrace.storage.native.watch import TurnsWatcher
-from headrace.storage.redis.connection import Connection
+from headrace.storage.redis.connection import Connection, Readiness
 from headrace.storage.redis.script_calls import Scripts
 from headrace.storage.redis.shards import ClusterShards, slot_of
 from headrace.storage.redis.url import StorageUrl
@@ -265,40 +265,44 @@ async def test_slots_without_a_primary_are_reported(cluster: Cluster) -> None:
     cluster.one.answers[b"GET"] = b"-CLUSTERDOWN Hash slot not served\r\n"
     cluster.topology.uncovered = True
     await cluster.shards.at(cluster.key).call("GET", cluster.key)
-    found: list[str] = []
+    found: tuple[str, ...] = ()
     while not found:
-        found = await cluster.shards.unanswered(60)
-    assert found == ["the cluster has 16375 slots without a primary: their data can be neither read nor written"]
+        found = (await cluster.shards.readiness(60)).problems
+    assert found == ("the cluster has 16375 slots without a primary: their data can be neither read nor written",)
     cluster.topology.uncovered = False
     while found:
-        found = await cluster.shards.unanswered(60)
+        found = (await cluster.shards.readiness(60)).problems
 
 
 async def test_unresponsive_nodes_are_reported_unless_all_are(cluster: Cluster) -> None:
-    assert await cluster.shards.unanswered(60) == []
+    assert await cluster.shards.readiness(60) == Readiness()
     cluster.one.die()
     await until(lambda: len(cluster.lost) == 1)
-    assert await cluster.shards.unanswered(60) == [f"127.0.0.1:{cluster.one.port}: no connection to Redis"]
+    told = f"127.0.0.1:{cluster.one.port}: no connection to Redis"
+    assert await cluster.shards.readiness(60) == Readiness((told,), writable=True)
     cluster.two.die()
     await until(lambda: len(cluster.lost) == 2)
     with pytest.raises(StorageUnavailable, match=f"{cluster.one.port}: no .*; .*{cluster.two.port}: no"):
-        await cluster.shards.unanswered(60)
+        await cluster.shards.readiness(60)
 
 
 async def test_a_node_that_is_silent_has_not_answered(cluster: Cluster) -> None:
     cluster.one.answers[b"PING"] = cluster.two.answers[b"PING"] = b""
     with pytest.raises(StorageUnavailable, match=r"did not answer within .*; .*did not answer within"):
-        await cluster.shards.unanswered(0.01)
+        await cluster.shards.readiness(0.01)
 
 
 async def test_a_node_that_refuses_requests_is_reported_as_present(cluster: Cluster) -> None:
     """As one does whose disk is full."""
     cluster.one.answers[b"PING"] = b"-MISCONF No space left on device\r\n"
-    told = f"127.0.0.1:{cluster.one.port}: Redis refuses requests: MISCONF No space left on device"
-    assert await cluster.shards.unanswered(60) == [told]
+    found = await cluster.shards.readiness(60)
+    assert found.writable, "the other one takes records"
+    [told] = found.problems
+    assert told.startswith(f"127.0.0.1:{cluster.one.port}: Redis accepts no writes: it cannot write its own files")
+    assert told.endswith("it answered: MISCONF No space left on device")
     cluster.two.die()
     await until(lambda: len(cluster.lost) == 1)
-    assert len(await cluster.shards.unanswered(60)) == 2
+    assert len((await cluster.shards.readiness(60)).problems) == 2
 
 
 def want_copies(cluster: Cluster) -> None:
@@ -310,27 +314,46 @@ async def test_a_node_that_refuses_only_writes_is_reported_as_present(cluster: C
     """As one does that has lost its replicas; it answers PING."""
     want_copies(cluster)
     cluster.one.answers[b"EVAL"] = cluster.two.answers[b"EVAL"] = b"-NOREPLICAS Not enough good replicas to write.\r\n"
-    assert await cluster.shards.unanswered(60) == [
-        f"127.0.0.1:{node.port}: Redis refuses requests: NOREPLICAS Not enough good replicas to write."
-        for node in (cluster.one, cluster.two)
-    ]
+    found = await cluster.shards.readiness(60)
+    assert not found.writable
+    for told, node in zip(found.problems, (cluster.one, cluster.two), strict=True):
+        assert told.startswith(f"127.0.0.1:{node.port}: Redis accepts no writes: NOREPLICAS; connect its replicas")
+
+
+async def test_a_node_whose_memory_is_full_is_reported_as_present(cluster: Cluster) -> None:
+    """It answers PING. Its INFO shows that it may refuse writes, and a write shows that it does."""
+    full = b"used_memory:3000\r\nmem_not_counted_for_evict:900\r\nmaxmemory:2000\r\n"
+    refused = b"-OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'\r\n"
+    for node in (cluster.one, cluster.two):
+        node.answers[b"INFO"], node.answers[b"EVAL"] = b"$%d\r\n%b\r\n" % (len(full), full), refused
+    found = await cluster.shards.readiness(60)
+    assert not found.writable
+    assert found.problems[0].startswith(
+        f"127.0.0.1:{cluster.one.port}: Redis accepts no writes: its memory is full (OOM)"
+    )
+    uncounted = full.replace(b":900", b":1000")
+    cluster.one.answers[b"INFO"] = b"$%d\r\n%b\r\n" % (len(uncounted), uncounted)
+    found = await cluster.shards.readiness(60)
+    assert (len(found.problems), found.writable) == (1, True)
 
 
 async def test_what_else_is_said_of_a_write_does_not_matter(cluster: Cluster) -> None:
     want_copies(cluster)
     cluster.one.answers[b"EVAL"] = b"-NOPERM this user has no permissions to run the 'eval' command\r\n"
-    assert await cluster.shards.unanswered(60) == []
+    assert await cluster.shards.readiness(60) == Readiness()
 
 
 @pytest.mark.parametrize("refusal", ["LOADING Redis is loading the dataset in memory", "MASTERDOWN Link", "BUSY Redis"])
 async def test_a_node_that_cannot_be_read_is_not_there(cluster: Cluster, refusal: str) -> None:
     cluster.one.answers[b"PING"] = b"-%b\r\n" % refusal.encode()
-    assert await cluster.shards.unanswered(60) == [f"127.0.0.1:{cluster.one.port}: Redis refuses requests: {refusal}"]
+    told = f"127.0.0.1:{cluster.one.port}: Redis refuses requests: {refusal}"
+    assert await cluster.shards.readiness(60) == Readiness((told,), writable=True)
     cluster.two.answers[b"PING"] = b"-MISCONF No space left on device\r\n"
-    assert len(await cluster.shards.unanswered(60)) == 2, "what the other one has can be read"
+    found = await cluster.shards.readiness(60)
+    assert (len(found.problems), found.writable) == (2, False), "what the other one has can be read"
     cluster.two.answers[b"PING"] = cluster.one.answers[b"PING"]
     with pytest.raises(StorageUnavailable, match=refusal):
-        await cluster.shards.unanswered(60)
+        await cluster.shards.readiness(60)
 
 
 async def test_a_silent_node_does_not_block_notifications_of_another(cluster: Cluster) -> None:

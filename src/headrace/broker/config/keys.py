@@ -243,6 +243,14 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("console.session.ms", ConfigType.LONG, "43200000", minimum=60_000, maximum=2_592_000_000,
         doc="Lifetime of a login in the web console. It ends earlier if the user's password changes or the server "
             "stops (not in Kafka)."),
+    ConfigKey("schema.registry.enable", ConfigType.BOOLEAN, "false",
+        doc="Whether the HTTP listener serves a schema registry with Confluent's API under /registry (not in Kafka)."),
+    ConfigKey("schema.registry.max.schemas", ConfigType.INT, "20000", minimum=1, maximum=1_000_000,
+        doc="Maximum number of versions in the schema registry, including deleted ones (not in Kafka)."),
+    ConfigKey("schema.registry.max.schema.bytes", ConfigType.INT, "1048576", minimum=1_024, maximum=16_777_216,
+        doc="Maximum size of a schema in the schema registry (not in Kafka)."),
+    ConfigKey("schema.registry.max.bytes", ConfigType.LONG, "268435456", minimum=1_024,
+        doc="Maximum size of all schemas in the schema registry together. They are in Redis (not in Kafka)."),
     ConfigKey("headrace.traces.endpoint", ConfigType.STRING, "",
         doc="URL of an OpenTelemetry receiver (OTLP over HTTP, such as http://127.0.0.1:4318). The server continues "
             "traces from the `traceparent` of requests and records, and exports them there. Needs headrace[otel]. "

@@ -71,6 +71,10 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     headrace_testing_reset: bool
     console_write: bool
     console_session_ms: int
+    schema_registry_enable: bool
+    schema_registry_max_schemas: int
+    schema_registry_max_schema_bytes: int
+    schema_registry_max_bytes: int
     headrace_traces_endpoint: str
     authorizer_class_name: str
     super_users: str

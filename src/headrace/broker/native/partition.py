@@ -45,6 +45,8 @@ from headrace.topics.rejected_batches import RejectedBatches
 _REARM_S = 0.002
 """Seconds between wake-ups, to limit the cost of a busy stream."""
 _MARKS = 256
+_MOST_NEXT = 1 << 20
+"""Maximum bytes of an entry that is read only for its timestamp."""
 _MOST_SPAN = 2**31
 """Maximum offsets of one batch."""
 _log = structlog.get_logger("headrace.broker.native")
@@ -350,6 +352,11 @@ class NativePartition:
         if not await self.storage.is_gap(self.place, following, end):
             end = following
         return [StoredBatch(max(offset, end - _MOST_SPAN), end, build_empty(offset, end))] if end > offset else []
+
+    async def next_batch(self, offset: int) -> StoredBatch | None:
+        """Return the first entry from `offset` that is served, unless it is large; None: there is none."""
+        read = await self.storage.read(self.place, offset, 1, first=_MOST_NEXT)
+        return read.batches[0] if read.batches else None
 
     async def read_range(
         self, offset: int, limit: int, before: int | None = None, *, first: int | None = None

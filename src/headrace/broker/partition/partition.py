@@ -76,6 +76,9 @@ class Partition(Source, Protocol):
     async def settle(self) -> None:
         """Return once every earlier append is answered and readable."""
 
+    async def next_batch(self, offset: int) -> StoredBatch | None:
+        """Return the batch of the first record from `offset` that is in memory or Redis; None: there is none."""
+
     async def read_range(self, offset: int, limit: int) -> list[StoredBatch]:
         """Return about `limit` bytes of whole batches from `offset`; none at the end."""
 

@@ -326,6 +326,18 @@ class ReadableLog:
             stored = stored or await self._following(max(offset, self.local_start), limit, join, isolation)
         return self._answer(stored, limit, join, ahead, isolation)
 
+    async def next_batch(self, offset: int) -> StoredBatch | None:
+        """Return the batch of the first record from `offset` that is in memory or Redis; None: there is none."""
+        offset, end = max(offset, self.local_start), self.visible_end(UNCOMMITTED)
+        if offset >= self._tail.start:
+            cached, _ = self._tail.read(offset, 1, end, whole_first=True)
+            if not cached:
+                return None
+            header = read_header(memoryview(cached[0])[:HEADER_SIZE])
+            return StoredBatch(header.base_offset, header.base_offset + header.span, bytes(cached[0]))
+        stored = await self._storage.read(self.stream, offset, 1, end)
+        return stored[0] if stored else None
+
     def _answer(
         self, stored: list[StoredBatch], limit: int, join: bool, ahead: ReadAhead, isolation: Isolation
     ) -> tuple[list[Buffer], int]:

@@ -1,6 +1,7 @@
 """A topic while the server runs."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -13,7 +14,7 @@ from headrace.metrics.counters import TopicCounters
 from headrace.records.fallback.header import HeaderFields
 from headrace.topics.config import TopicConfig
 from headrace.topics.errors import InvalidTopicName, UnknownTopic
-from headrace.topics.model import AppendDone, Topic, is_reserved
+from headrace.topics.model import AppendDone, Appended, Topic, is_reserved
 from headrace.topics.validator import accept
 
 AS_LONG_AS_IT_TAKES = 2**31 - 1
@@ -145,6 +146,16 @@ class LiveTopic(msgspec.Struct):
         """See `brokers.ownership.replicas`."""
         return replicas(ownership, self.partitions[index], self.topic.replication_factor)
 
+    def check_writable(self, index: int) -> None:
+        """Raise the error that an append to a partition would get now, whatever its batch is."""
+        if self.internal:
+            raise not_for_clients(self.topic.name)
+        partition = self.partition(index)
+        partition.check_led()
+        reason = None if partition.log is None else partition.log.fenced_reason
+        if reason is not None:
+            raise type(reason)(str(reason))
+
     def append(
         self,
         index: int,
@@ -170,11 +181,17 @@ class LiveTopic(msgspec.Struct):
         append = accept(batch, self.config, now_ms, zstd_allowed=zstd_allowed, most_bytes=most_bytes, header=header)
         if self.tracer is not None:
             done = self.tracer.appending(self.topic.name, index, batch, done)
+        done = partial(self._count, append.span, len(batch), done)
         copies = self.config.min_insync_replicas
         if copies == 1:
             partition.append(append, done)
         else:
             partition.append(append, done, copies, wait_ms)
-        counted = self.counted
-        counted.records_in += append.span
-        counted.bytes_in += len(batch)
+
+    def _count(self, records: int, size: int, done: AppendDone, result: Appended | Exception) -> None:
+        """Count a stored batch before its producer gets the response."""
+        if type(result) is Appended and not result.duplicate:
+            counted = self.counted
+            counted.records_in += records
+            counted.bytes_in += size
+        done(result)

@@ -30,6 +30,8 @@ class GroupLag(msgspec.Struct, frozen=True):
     members: int
     lag: int | None
     """None: unknown, because the topic is gone or the group's topics are unknown."""
+    seconds_behind: float | None = None
+    """Age of the oldest next record in a partition; None if unknown."""
 
 
 Rates = dict[tuple[str, str | None], float]
@@ -66,7 +68,7 @@ def lag(
     kafka: KafkaServer,
     as_json: bool,
 ) -> None:
-    """Show the number of unread records of each GROUP (default: all groups), per topic.
+    """Show the number of unread records of each GROUP (default: all groups) per topic, and the age of the next one.
 
     With --watch the change per second is next to it; with --json too, each look is a line.
     """
@@ -99,15 +101,19 @@ def look(client: Client, names: tuple[str, ...], topic: str | None) -> list[Grou
         answer = client.result(described[group], f"describe group {quoted(group)}")
         present = group_lag.members(answer)
         by_topic: dict[str, list[int | None]] = defaultdict(list)
+        ages: dict[str, list[float]] = defaultdict(list)
         for standing in group_lag.group_offsets(client, group, group_lag.positions(client, group), present):
             by_topic[standing.topic].append(standing.lag)
+            if standing.seconds_behind is not None:
+                ages[standing.topic].append(standing.seconds_behind)
         state = in_words(answer.state.name)
         if not by_topic and topic is None:
             found.append(GroupLag(group, None, state, len(present), None))
         for name, counts in by_topic.items():
             known = [count for count in counts if count is not None]
             if topic in {None, name}:
-                found.append(GroupLag(group, name, state, len(present), sum(known) if known else None))
+                behind = max(ages[name], default=None)
+                found.append(GroupLag(group, name, state, len(present), sum(known) if known else None, behind))
     return found
 
 
@@ -167,14 +173,20 @@ def _rates(before: list[GroupLag], now: list[GroupLag], seconds: float) -> Rates
 
 
 def _print_lag(seen: list[GroupLag], rates: Rates) -> None:
-    columns = ["group", "topic", "state", ">members", ">lag"]
-    rows: list[list[object]] = [[line.group, line.topic, line.state, line.members, line.lag] for line in seen]
+    columns = ["group", "topic", "state", ">members", ">lag", ">seconds behind"]
+    rows: list[list[object]] = [
+        [line.group, line.topic, line.state, line.members, line.lag, _whole(line.seconds_behind)] for line in seen
+    ]
     if rates:
         columns.append(">per second")
         for row, line in zip(rows, seen, strict=True):
             rate = rates.get((line.group, line.topic))
             row.append(None if rate is None else f"{rate:+,.0f}" if round(rate) else "0")
     print_table(columns, rows)
+
+
+def _whole(seconds: float | None) -> str | None:
+    return None if seconds is None else f"{seconds:.0f}"
 
 
 @click.group("groups", cls=TeachingGroup)
@@ -218,7 +230,8 @@ def list_(kafka: KafkaServer, as_json: bool) -> None:
 def describe(group: str, kafka: KafkaServer, as_json: bool) -> None:
     """Show the members of GROUP, their partitions, committed offsets, log end offsets and lag.
 
-    The lag is the number of unread records. Without a committed offset (-), it counts from the log start offset.
+    The lag is the number of unread records. Without a committed offset (-), it counts from the log start offset. The
+    group is as many seconds behind as the next record is old, which needs the right to read the topic.
     """
     client = Client(kafka)
     found = client.result(client.admin.describe_consumer_groups([group])[group], f"describe group {quoted(group)}")
@@ -284,9 +297,15 @@ def _print(
     if group_offsets:
         click.echo()
         pending = any(standing.pending is not None for standing in group_offsets)
-        columns = ["topic", ">partition", ">committed offset", ">log end offset", ">lag", "member"]
+        columns = ["topic", ">partition", ">committed offset", ">log end offset", ">lag", ">seconds behind", "member"]
         columns += [">pending"] * pending
-        rows = [list(msgspec.structs.astuple(standing))[: len(columns)] for standing in group_offsets]
+        rows = [
+            [
+                *(each.topic, each.partition, each.position, each.log_end, each.lag, _whole(each.seconds_behind)),
+                *(each.member, each.pending),
+            ][: len(columns)]
+            for each in group_offsets
+        ]
         print_table(columns, rows)
         click.echo(f"\ntotal lag: {sum(standing.lag or 0 for standing in group_offsets)}")
 

@@ -4,18 +4,18 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 import click
 import msgspec
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from headrace.cli import record_lines
 from headrace.cli.client import Client, KafkaServer, client_options, complete_topics
-from headrace.cli.command import CommandFailed, Status, command, exit_status, sentence
+from headrace.cli.command import LOST, CommandFailed, Status, command, exit_status, sentence
 from headrace.cli.output import print_json
 from headrace.text.escaping import quoted, shown
 from headrace.topics.config_keys import suggestion
@@ -23,6 +23,12 @@ from headrace.topics.config_keys import suggestion
 _SILENCE_S = 5
 """Seconds without an acknowledgement before a server with open connections counts as silent."""
 _CREATION_S = 5
+_UNEXPLAINED = LOST | {
+    *(KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._FATAL),
+    *(KafkaError._MSG_TIMED_OUT, KafkaError.KAFKA_STORAGE_ERROR, KafkaError.POLICY_VIOLATION),
+    *(KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED),
+}
+"""Codes for which the server is asked."""
 _INIT_PRODUCER_ID = 22
 _MOST_BYTES = 100 * 1024 * 1024
 """Maximum bytes of a record in the client library; a topic may allow less."""
@@ -53,6 +59,7 @@ class Sending:
         self.failed = 0
         self.first: KafkaError | None = None
         """Reason of the first failure."""
+        self._failed_partition = 0
         self._client = client
         self._topic = topic
         self._place = -1 if partition is None else partition
@@ -75,7 +82,7 @@ class Sending:
 
         def poll() -> None:
             while not stop.is_set():
-                self._producer.poll(0.1)
+                self._serve(lambda: self._producer.poll(0.1))
                 self._listen_to_silence()
 
         thread = threading.Thread(target=poll, name="poll", daemon=True)
@@ -107,24 +114,52 @@ class Sending:
     def finish(self) -> None:
         """Wait until every record is acknowledged or given up."""
         while len(self._producer):
-            self._producer.flush(0.2)
+            self._serve(lambda: self._producer.flush(0.2))
+
+    def _serve(self, serve: Callable[[], object]) -> None:
+        """Run callbacks. A fatal error fails all waiting records, each with its own callback."""
+        try:
+            serve()
+        except KafkaException as error:
+            self.first = error.args[0]
 
     @property
     def waiting(self) -> int:
         """Return the number of unacknowledged records."""
         return len(self._producer)
 
+    def reason(self) -> tuple[str, Status]:
+        """Return the reason of the first failure, and the exit status."""
+        assert self.first is not None
+        return self._why(self.first)
+
+    def _why(self, error: KafkaError) -> tuple[str, Status]:
+        if error.code() in _UNEXPLAINED:
+            return self._client.write_failure(self._topic, self._failed_partition, error)
+        return sentence(error), exit_status(error)
+
+    def rejected(self, error: KafkaError) -> CommandFailed:
+        """Return the error for records that the client library does not send."""
+        why, status = self._why(error)
+        return CommandFailed(f"cannot send to topic {quoted(self._topic)}: {why}", status)
+
     def _listen_to_silence(self) -> None:
         if not self.waiting:
             self._heard_at = time.monotonic()
-        elif time.monotonic() - self._heard_at > _SILENCE_S:
-            self._report_unreachable(f"has acknowledged nothing for {_SILENCE_S} s")
+        elif time.monotonic() - self._heard_at > _SILENCE_S and not self._is_away:
+            silent = KafkaError(KafkaError._TIMED_OUT)
+            why, _ = self._client.write_failure(self._topic, self._place, silent)
+            if why == sentence(silent):
+                self._report_unreachable(f"has acknowledged nothing for {_SILENCE_S} s")
+            else:
+                self._report_unreachable(f"does not accept the records: {why}")
 
-    def _done(self, error: KafkaError | None, _: Message) -> None:
+    def _done(self, error: KafkaError | None, message: Message) -> None:
         self._heard_at = time.monotonic()
         if error is not None:
             self.failed += 1
-            self.first = self.first or error
+            if self.first is None:
+                self.first, self._failed_partition = error, message.partition() or 0
             return
         self.delivered += 1
         if self._is_away:
@@ -224,11 +259,9 @@ def produce(
         )
         raise
     if sending.first is not None:
-        raise CommandFailed(
-            f"{sending.failed} of {sending.failed + sending.delivered} records were not taken by {quoted(topic)}: "
-            f"{sentence(sending.first)}",
-            exit_status(sending.first),
-        )
+        why, status = sending.reason()
+        tried = sending.failed + sending.delivered
+        raise CommandFailed(f"{sending.failed} of {tried} records were not taken by {quoted(topic)}: {why}", status)
     if as_json:
         print_json({"topic": topic, "records": sending.delivered})
     else:
@@ -271,7 +304,7 @@ def _checked(
 
 def _send_all(client: Client, topic: str, sending: Sending, given: Input) -> None:
     is_there = topic in client.metadata.topics
-    with sending.listening(), client.explained(f"send to topic {quoted(topic)}"):
+    with sending.listening():
         try:
             for record in _records(given):
                 if not is_there:
@@ -280,18 +313,20 @@ def _send_all(client: Client, topic: str, sending: Sending, given: Input) -> Non
                 sending.send(record)
         except Unreadable as error:
             sending.finish()
-            ended = error.status if sending.first is None else exit_status(sending.first)
-            raise CommandFailed(f"{error}; {_told(sending)}", ended) from None
+            told, status = _told(sending)
+            raise CommandFailed(f"{error}; {told}", error.status if status is None else status) from None
+        except KafkaException as error:
+            raise sending.rejected(error.args[0]) from None
         sending.finish()
 
 
-def _told(sending: Sending) -> str:
+def _told(sending: Sending) -> tuple[str, Status | None]:
     tried = sending.delivered + sending.failed
     if sending.first is None:
-        return f"{_many(tried)} before it {_were(tried)} sent" if tried else "nothing was sent"
+        return f"{_many(tried)} before it {_were(tried)} sent" if tried else "nothing was sent", None
     sent = f", {sending.delivered} {_were(sending.delivered)} sent" if sending.delivered else ""
-    why = sentence(sending.first)
-    return f"{sending.failed} of {_many(tried)} before it {_were(sending.failed)} not taken ({why}){sent}"
+    why, status = sending.reason()
+    return f"{sending.failed} of {_many(tried)} before it {_were(sending.failed)} not taken ({why}){sent}", status
 
 
 def _were(records: int) -> str:
@@ -312,6 +347,10 @@ def _create(client: Client, topic: str) -> None:
         if found.error is None:
             break
         if found.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART and found.error.code() not in _NOT_YET:
+            if found.error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                why, status = client.write_failure(topic, 0, found.error)
+                if status is Status.REFUSED:
+                    raise CommandFailed(f"cannot send to topic {quoted(topic)}: {why}", status)
             raise client.failure(f"create topic {quoted(topic)}", found.error)
         if time.monotonic() > deadline:
             hint = suggestion(topic, there) or f"`headrace topics create {shlex.quote(shown(topic))}` creates it"

@@ -126,6 +126,7 @@ async def _view(ask: ViewRequest, refused: str = "") -> View:
     name, broker, sampler = ask.path["name"], ask.broker, ask.figures.sampler
     described = _described(ask)
     present = await group_lag.shares(described, broker.lane.pace())
+    await ask.figures.time_lags.refresh()
     everything = await group_lag.group_offsets(broker, name, present)
     found = [each for each in everything if ask.sees(ResourceType.TOPIC, each.place.topic)]
     known = sampler.groups.get((broker.cluster, name))
@@ -134,6 +135,7 @@ async def _view(ask: ViewRequest, refused: str = "") -> View:
     events = [*sampler.events_of(broker.cluster, name, "group")][:_EVENTS]
     cells = {
         **_summary(described, len(present), found),
+        **_behind(ask, found, rows),
         **chart("lag", {"lag": [] if known is None else known.lag.last()}),
         **happened(events, _EVENTS),
         **_partitions(rows.rows, present, colours, {} if known is None else known.lags),
@@ -168,6 +170,18 @@ def _summary(described: GroupDescription, members: int, found: Sequence[Committe
         "worst": text.count(max(lags, default=None)),
         "lag": text.count(sum(lags)) if lags or not found else "-",
     }
+
+
+def _behind(ask: ViewRequest, found: Sequence[CommittedOffset], rows: Slice) -> dict[str, str]:
+    """Return how long the group is behind, at most and in each partition shown."""
+    lags, name, cluster = ask.figures.time_lags, ask.path["name"], ask.broker.cluster
+
+    def seconds(each: CommittedOffset) -> float | None:
+        return 0.0 if each.lag == 0 else lags.seconds(cluster, name, each.place)
+
+    known = [age for each in found if (age := seconds(each)) is not None]
+    cells = {f"{number}.behind": text.span(seconds(each)) for number, each in enumerate(rows.rows)}
+    return {**cells, "behind": text.span(max(known, default=None))}
 
 
 def _lasting(ask: ViewRequest, found: Sequence[CommittedOffset], rows: Slice) -> dict[str, object]:

@@ -9,6 +9,8 @@ Behavior
   stored later. If an idempotent producer sends it again, the response has its offset.
 - acks=all waits for the replicas that `min.insync.replicas` requires, at most for the timeout of the request. By
   default that is the primary only, and acks=1 and acks=all have the same effect.
+- A partition without records gets the error that a batch would get if the partition or the server accepts none, else
+  INVALID_RECORD. `headrace records produce` learns the reason of a refusal by this.
 
 Version notes
 - 0-2: old librdkafka compresses only for brokers that list them (KAFKA-18659). Magic 0 and 1 are not supported.
@@ -39,7 +41,7 @@ from headrace.kafka.single_batch import (
 )
 from headrace.protocol.messages import ProduceRequest, ProduceResponse
 from headrace.security.access.required_acls import Operation, ResourceType
-from headrace.topics.errors import InvalidRecord
+from headrace.topics.errors import InvalidRecord, TopicError
 
 _ACKS = (-1, 0, 1)
 _MOST_BYTES = 2**31 - 1
@@ -174,6 +176,14 @@ async def _append_many(
     return None if request.acks == 0 else response
 
 
+def _without_records(broker: Broker, topic: str, index: int) -> TopicError:
+    try:
+        broker.check_writable(topic, index)
+    except TopicError as error:
+        return error
+    return InvalidRecord("no record batch")
+
+
 def _append(
     request: ProduceRequest,
     name: str,
@@ -189,7 +199,7 @@ def _append(
     if acks not in _ACKS:
         append.settle(RequestError(Code.INVALID_REQUIRED_ACKS, f"acks={acks}: wanted -1, 0 or 1"))
     elif records is None:
-        append.settle(InvalidRecord("no record batch"))
+        append.settle(_without_records(context.broker, name, data.index))
     else:
         # The log keeps these bytes beyond the read buffer, and writes the offset into them.
         append.batch = without_the_rest(records, context.size) if context.owned else bytearray(records)

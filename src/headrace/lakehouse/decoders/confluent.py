@@ -14,7 +14,7 @@ from headrace.lakehouse.decoders.arrays import Faults
 from headrace.lakehouse.decoders.avro_values import AvroDecoder
 from headrace.lakehouse.decoders.json_schema import parse
 from headrace.lakehouse.decoders.json_values import JsonDecoder
-from headrace.lakehouse.decoders.protobuf_schema import compiled
+from headrace.lakehouse.decoders.protobuf_compiler import compiled
 from headrace.lakehouse.decoders.protobuf_values import ProtobufDecoder
 from headrace.lakehouse.decoders.refit import refitted
 from headrace.lakehouse.decoders.schema_registry import Registry, RegistryRefused, Schema

@@ -270,8 +270,11 @@ class StreamAppender:
         if last != entries or count > 1 or type(replies[0]) is not bytes:
             error = _fault(log, count, replies, last)
             if error is not None:
+                if isinstance(error, StorageFull):
+                    counted.refusal = str(error)
                 self.fail(log, error)
                 return
+        counted.refusal = ""
         log.entries = entries
         counted.appends += count
         counted.append_bytes += call.size

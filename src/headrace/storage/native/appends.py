@@ -211,12 +211,16 @@ class NativeAppends:
             counted.refused += 1
             if isinstance(reply, StorageUnavailable):
                 self._given_up += 1
-            done(
+            error = (
                 native_error_of(reply)
                 if isinstance(reply, Exception)
                 else StorageUnavailable(f"Redis answered {reply!r}")
             )
+            if isinstance(error, StorageFull):
+                counted.refusal = str(error)
+            done(error)
             return
+        counted.refusal = ""
         counted.appends += 1
         counted.append_bytes += size
         result = Appended(int(reply[1:]), duplicate=True) if reply.startswith(b"D") else Appended(int(reply))

@@ -17,7 +17,7 @@ import structlog
 
 from headrace.aio.retry import Backoff
 from headrace.aio.tasks import end
-from headrace.storage.errors import unusable
+from headrace.storage.errors import REFUSED_WRITES, unusable, write_refusal
 from headrace.storage.redis.endpoint import Endpoint, Tries
 from headrace.storage.redis.protocol import PING, Callback, Chunk, InPlace, Read, Reply, RespProtocol, encode, settler
 from headrace.topics.errors import StorageUnavailable, StorageUnreachable
@@ -61,14 +61,29 @@ _DRAIN_S = 1.0
 ANSWER_S = 5.0
 """Seconds of silence after which another server may have taken over."""
 _REDIRECTED = ("MOVED ", "ASK ")
-_IS_READ = "MISCONF "
-"""Error for all commands but reads. Other errors of PING, such as LOADING, also apply to reads."""
-_WRITE = ("EVAL", "#!lua flags=allow-oom\nreturn 1", 0)
+_WRITE = ("EVAL", "#!lua\nreturn 1", 0)
 """A write without an effect and without a key, which might be another node's."""
 _WANTS_COPIES = b"min_slaves_good_slaves:"
 """In INFO if `min-replicas-to-write` is above 0."""
-_UNCOPIED = "NOREPLICAS "
-"""Error for writes only, while fewer replicas than `min-replicas-to-write` are attached."""
+_MEMORY = re.compile(rb"^(used_memory|mem_not_counted_for_evict|maxmemory):(\d+)", re.MULTILINE)
+
+
+class Readiness(NamedTuple):
+    """What is wrong with a Redis, or with some primaries of a cluster."""
+
+    problems: tuple[str, ...] = ()
+    writable: bool = True
+    """Whether at least one primary takes writes."""
+
+
+def _may_refuse(facts: Reply) -> bool:
+    """Return whether a server may refuse writes and still answer PING, by its INFO."""
+    if not isinstance(facts, bytes):
+        return False
+    memory = {name: int(value) for name, value in _MEMORY.findall(facts)}
+    most = memory.get(b"maxmemory", 0)
+    counted = memory.get(b"used_memory", 0) - memory.get(b"mem_not_counted_for_evict", 0)
+    return _WANTS_COPIES in facts or 0 < most < counted
 
 
 class Call(NamedTuple):
@@ -392,25 +407,25 @@ class Connection:
         finally:
             asked.cancel()
 
-    async def unanswered(self, within_s: float) -> list[str]:
+    async def readiness(self, within_s: float) -> Readiness:
         """See `storage.redis.shards.Shards`."""
         try:
             async with asyncio.timeout(within_s):
                 told = await self.ping()
                 if not isinstance(told, hiredis.ReplyError):
                     # During a manual failover, a write would block, and later reads too.
-                    facts = await self.call("INFO", "replication", reads=True)
-                    if not isinstance(facts, bytes) or _WANTS_COPIES not in facts:
-                        return []
+                    facts = await self.call("INFO", "replication", "memory", reads=True)
+                    if not _may_refuse(facts):
+                        return Readiness()
                     told = await self.call(*_WRITE, reads=True)
-                    if not str(told).startswith(_UNCOPIED):
-                        return []
+                    if not str(told).startswith(REFUSED_WRITES):
+                        return Readiness()
         except TimeoutError:
             raise StorageUnavailable(f"Redis did not answer within {within_s:.0f} s") from None
-        refusal = f"Redis refuses requests: {told}"
-        if not str(told).startswith((_IS_READ, _UNCOPIED)):
-            raise StorageUnavailable(refusal)
-        return [refusal]
+        refusal = write_refusal(str(told))
+        if refusal is None:
+            raise StorageUnavailable(f"Redis refuses requests: {told}")
+        return Readiness((refusal,), writable=False)
 
     async def close(self) -> None:
         """Close after the replies of all requests, or 1 s."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import hiredis
 
-from headrace.storage.errors import NOT_PERMITTED, Stray, without_script_line
+from headrace.storage.errors import NOT_PERMITTED, Stray, without_script_line, write_refusal
 from headrace.storage.redis.protocol import Reply
 from headrace.topics.errors import (
     Fenced,
@@ -79,7 +79,7 @@ def error_of_text(reply: str) -> TopicError | Stray:
         return _KINDS[word](f"{_MOVES[word]}, try again: Redis answered {reply}")
     if word not in _KINDS:
         return TopicError(f"Redis answered: {reply}")
-    return _KINDS[word](f"Redis answered: {without_script_line(reply)}")
+    return _KINDS[word](write_refusal(reply) or f"Redis answered: {without_script_line(reply)}")
 
 
 def checked(reply: Any) -> Any:

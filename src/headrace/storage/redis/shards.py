@@ -13,7 +13,7 @@ from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 from headrace.aio.retry import Backoff
 from headrace.storage.errors import Unreachable, in_the_way, unusable
 from headrace.storage.redis.clients import ERRORS, cluster_of
-from headrace.storage.redis.connection import ANSWER_S, Call, Connection
+from headrace.storage.redis.connection import ANSWER_S, Call, Connection, Readiness
 from headrace.storage.redis.protocol import Reply
 from headrace.storage.redis.url import StorageUrl
 from headrace.topics.errors import StorageUnavailable
@@ -37,7 +37,7 @@ class Shards(Protocol):
     async def ping(self) -> object:
         """Raise StorageUnavailable if a server does not respond."""
 
-    async def unanswered(self, within_s: float) -> list[str]:
+    async def readiness(self, within_s: float) -> Readiness:
         """Return the servers' problems: no response in time, or rejected writes.
 
         Raises StorageUnavailable if none can be read.
@@ -201,23 +201,26 @@ class ClusterShards:
         """Raise StorageUnavailable if a primary does not respond."""
         await asyncio.gather(*(each.ping() for each in self._nodes.values()))
 
-    async def unanswered(self, within_s: float) -> list[str]:
+    async def readiness(self, within_s: float) -> Readiness:
         """See `Shards`."""
 
-        async def wrong(place: tuple[str, int], connection: Connection) -> list[str]:
+        async def of(place: tuple[str, int], connection: Connection) -> Readiness:
             try:
-                told = await connection.unanswered(within_s)
+                found = await connection.readiness(within_s)
             except StorageUnavailable as error:
                 silent.append(place)
-                told = [str(error)]
-            return [f"{place[0]}:{place[1]}: {each}" for each in told]
+                found = Readiness((str(error),), writable=False)
+            return Readiness(tuple(f"{place[0]}:{place[1]}: {each}" for each in found.problems), found.writable)
 
         silent: list[tuple[str, int]] = []
         asked = tuple(self._nodes.items())
-        told = list(chain.from_iterable(await asyncio.gather(*starmap(wrong, asked))))
+        every = await asyncio.gather(*starmap(of, asked))
+        problems = tuple(chain.from_iterable(each.problems for each in every))
         if len(silent) == len(asked):
-            raise StorageUnavailable("; ".join(told))
-        return [self._untold, *told] if self._untold else told
+            raise StorageUnavailable("; ".join(problems))
+        if self._untold:
+            problems = (self._untold, *problems)
+        return Readiness(problems, any(each.writable for each in every))
 
     async def close(self) -> None:
         """Close all connections."""
