@@ -15,7 +15,7 @@ from headrace.topics.errors import TopicError
 
 EVERY_S = 0.5
 """Seconds between checks."""
-_RECENT_MS = 1_000
+_RECENT_MS = 2_000
 """Maximum milliseconds since the end of a check that answers a probe; later, the probe waits for the next one."""
 _STORAGE_S = 2.0
 """Timeout of the query of Redis."""
