@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headrace import __version__
 from headrace.broker.virtual_clusters import DEFAULT, UnknownCluster
-from headrace.console import text, views
+from headrace.console import tables, text, views
 from headrace.console.authentication import Visitors, wants_page
 from headrace.console.event_stream import BANNER, EventStreams, Told
 from headrace.console.registry import (
@@ -276,6 +276,7 @@ def templates() -> "Environment":
     )
     made.filters["name"] = text.name
     made.filters["typed"] = text.typed
+    made.filters["labelled"] = tables.labelled
     return made
 
 
