@@ -110,7 +110,7 @@ def _metrics(observed: Observed, visitors: Visitors, time_lags: TimeLags) -> Met
 
 def _figures(observed: Observed, stack: contextlib.AsyncExitStack, time_lags: TimeLags) -> Figures:
     clusters, connections = observed.clusters, observed.connections
-    sampler = Sampler(clusters, clusters.clock, lambda: sum(now() for now in connections.values()))
+    sampler = Sampler(clusters, clusters.clock, lambda: sum(now() for now in connections.values()), observed.refusal)
     sampler.start()
     stack.callback(sampler.stop)
     addresses = {name: str(Address(*told)) for name, told in clusters.default.advertised.items()}

@@ -25,9 +25,8 @@ async def brokers(ask: ViewRequest) -> View:
         **_stored(figures.counters.store),
         "clients": text.count(len(clients)),
         "connections.spark": charts.spark(sampler.connections.last()),
-        **chart("bytes", {"in": sampler.bytes_in.last(), "out": sampler.bytes_out.last()}),
+        **chart(ask, "bytes", {"in": sampler.bytes_in, "out": sampler.bytes_out}, lambda most: text.size(most) + "/s"),
     }
-    cells["bytes.top"] = text.size(charts.top([sampler.bytes_in.last(), sampler.bytes_out.last()])) + "/s"
     for name, now in figures.connections.items():
         cells[f"listener.{name}"] = text.count(now())
     for number, (_, api) in enumerate(apis):
