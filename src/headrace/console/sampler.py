@@ -5,7 +5,7 @@ Group lag needs a look-up per partition. With many partitions it is sampled only
 
 import asyncio
 from collections.abc import Callable, Generator, Iterator
-from time import perf_counter_ns
+from time import perf_counter, perf_counter_ns, process_time
 
 import structlog
 
@@ -82,6 +82,10 @@ class Sampler:
         self.records_in, self.records_out = History(), History()
         self.bytes_in, self.bytes_out = History(), History()
         self.lag, self.connections = History(peak=True), History(peak=True)
+        self.cpu = History()
+        """Percent of one core that this process uses."""
+        self._cpu_s = process_time()
+        self._cpu_at = perf_counter()
         self.events = Events()
         self.looks: set[Callable[[], None]] = set()
         """Called after each sample; one per open page."""
@@ -127,8 +131,15 @@ class Sampler:
         yield from self._look_at_members()
         yield from self._look_at_groups()
         self.connections.add(self._connections(), now_ms)
+        self._look_at_cpu(now_ms)
         self._look_at_server()
         self._known = True
+
+    def _look_at_cpu(self, now_ms: int) -> None:
+        used, now = process_time(), perf_counter()
+        if now > self._cpu_at:
+            self.cpu.add(100 * (used - self._cpu_s) / (now - self._cpu_at), now_ms)
+        self._cpu_s, self._cpu_at = used, now
 
     def _look_at_server(self) -> None:
         refusal = self._refusal()
