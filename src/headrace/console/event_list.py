@@ -14,6 +14,8 @@ _EACH = 2
 """Events of each kind that a list of all kinds has at least, if they exist."""
 MANY = 50
 """Events of one kind in a list."""
+_SHOWN = {EventKind.MEMBER: "group"}
+"""Kind of the name of an event, where it is another than the kind of the event."""
 _CLUSTER = cluster_rule(Operation.DESCRIBE)
 
 
@@ -66,7 +68,7 @@ def event_cells(events: Sequence[Event], slots: int) -> dict[str, str]:
         event = events[slot] if slot < len(events) else None
         cells[f"event.{slot}.at"] = "" if event is None else _moment(event.time_ms).isoformat()
         cells[f"event.{slot}.utc"] = "" if event is None else f"{_moment(event.time_ms):%Y-%m-%d %H:%M:%S}"
-        cells[f"event.{slot}.kind"] = "" if event is None else event.kind.value
+        cells[f"event.{slot}.kind"] = "" if event is None else _SHOWN.get(event.kind, event.kind.value)
         cells[f"event.{slot}.name"] = "" if event is None else text.name(event.name) or "broker"
         cells[f"event.{slot}.href"] = "" if event is None else _path(event)
         cells[f"event.{slot}.text"] = "" if event is None else event.text

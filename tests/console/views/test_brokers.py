@@ -78,4 +78,4 @@ def test_the_duration_of_a_fetch_excludes_its_wait_for_records(server: InProcess
 
 def test_cpu_is_in_percent(server: InProcessServer) -> None:
     server.clock.advance(seconds=2)
-    assert re.search(r"CPU \d+(\.\d)?% of one core, .* in total", ask(server, "/brokers").text)
+    assert re.search(r"CPU \d+(\.\d)?% of one core, .* in all", ask(server, "/brokers").text)

@@ -32,7 +32,6 @@ async def brokers(ask: ViewRequest) -> View:
     cells = {
         **_machine(process, figures.clusters.clock.now_ms() / 1000),
         "cpu": _percent(sampler.cpu.now),
-        "cpu.spark": charts.spark(sampler.cpu.last()),
         "loop": quantile(figures.counters.loop_delays, 0.99),
         **_storage(store),
         **_stored(figures.counters.store),
@@ -88,7 +87,7 @@ def _machine(process: ProcessFacts, now_s: float) -> dict[str, str]:
     return {
         "uptime": "-" if started_s is None else text.span(max(0, int(now_s - started_s))),
         "resident": text.size(process.resident_bytes),
-        "cpu.total": f"of one core, {text.span(process.cpu_seconds)} in total",
+        "cpu.of": f"of one core, {text.span(process.cpu_seconds)} in all",
         "fds": text.count(process.open_fds),
         "fds.of": "no limit" if process.max_fds is None else f"of {text.count(process.max_fds)}",
         "disk": text.size(process.disk_free_bytes),
