@@ -129,6 +129,8 @@ def test_records_are_followed_and_looked_into_by_keyboard(page: Page, running: S
     assert producer.flush(60) == 0
     row = page.locator("#rows tr").first
     expect(row).to_contain_text('{"n": 1')
+    expect(page.locator("#rows tr.new")).to_have_count(0)  # the highlight ends
+    assert page.locator("#rows td.key").first.evaluate("cell => getComputedStyle(cell).display") == "table-cell"
     row.get_by_role("link").press("Enter")
     value = page.get_by_role("region", name="Value")
     value.get_by_role("tab", name="JSON").press("ArrowRight")
@@ -200,6 +202,8 @@ def test_who_has_a_password_logs_in_and_out(browser: Browser, tmp_path: Path) ->
 
         page.goto(running.http + "/brokers")
         sound()
+        heights = page.locator("input:visible").evaluate_all("all => all.map(each => each.offsetHeight)")
+        assert max(heights) <= 40
         expect(page.get_by_label("Name")).to_be_focused()
         page.keyboard.type("jane")
         page.keyboard.press("Tab")

@@ -70,7 +70,7 @@ def test_pages_are_made_ready_for_the_first_visitors() -> None:
 def test_everything_a_page_needs_is_small_and_from_here(server: InProcessServer) -> None:
     page = ask(server, "/")
     assets = re.findall(r'(?:href|src)="(/static/[^"]+)"', page.html)
-    modules = ["/static/live.js", "/static/chart.js", "/static/tabs.js", "/static/tail.js"]
+    modules = ["/static/live.js", "/static/chart.js", "/static/tabs.js", "/static/tail.js", "/static/times.js"]
     answers = [ask(server, path) for path in (*assets, *modules)]
     assert {each.status for each in answers} == {200}
     assert all("immutable" in each.headers["cache-control"] for each in answers[: len(assets)])

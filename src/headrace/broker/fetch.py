@@ -112,8 +112,8 @@ class DelayedFetch:
 
     __slots__ = (
         "_again_ms", "_asks", "_budget", "_clock", "_deadline_ms", "_done", "_due", "_ends", "_first", "_granted",
-        "_max_bytes", "_min_bytes", "_missing", "_needs", "_pause_ms", "_task", "_timer", "_unsized", "_waiter",
-        "_wakeups", "_watched",
+        "_max_bytes", "_min_bytes", "_missing", "_needs", "_pause_ms", "_task", "_timer", "_unsized",
+        "_waited_from", "_waiter", "_wakeups", "_watched", "waited",
     )  # fmt: skip
 
     def __init__(
@@ -160,6 +160,10 @@ class DelayedFetch:
         self._timer: Timer | None = None
         self._due = False
         self._task: asyncio.Task[None] | None = None
+        self._waited_from = 0.0
+        """Start of the current wait for records, as `perf_counter`; 0: it does not wait."""
+        self.waited = 0.0
+        """Seconds that it waited for records."""
 
     def start(self) -> None:
         """Respond from memory if possible, else read Redis, or wait for records or budget."""
@@ -378,6 +382,7 @@ class DelayedFetch:
             self._read_again()
             return
         self._watch()
+        self._waited_from = perf_counter()
         if self._timer is None:
             self._timer = self._clock.call_at(self._deadline_ms, self._expired)
 
@@ -398,12 +403,20 @@ class DelayedFetch:
     def _read_again(self) -> None:
         self._stop_waiting()
         if self._unsized and self._clock.ticks_ms() < self._again_ms:
+            self._waited_from = self._waited_from or perf_counter()
             self._timer = self._clock.call_at(min(self._again_ms, self._deadline_ms), self._paused)
         else:
+            self._end_wait()
             self._wakeups.add(self._again)
+
+    def _end_wait(self) -> None:
+        if self._waited_from:
+            self.waited += perf_counter() - self._waited_from
+            self._waited_from = 0.0
 
     def _paused(self) -> None:
         self._timer = None
+        self._end_wait()
         self._wakeups.add(self._again)
 
     def _again(self) -> None:
@@ -413,6 +426,7 @@ class DelayedFetch:
     def _expired(self) -> None:
         self._due = True
         self._stop_waiting()
+        self._end_wait()
         self._wakeups.add(self._again)
         self._wakeups.run()
 

@@ -18,9 +18,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headrace import __version__
 from headrace.broker.virtual_clusters import DEFAULT, UnknownCluster
-from headrace.console import text, views
+from headrace.console import tables, text, views
 from headrace.console.authentication import Visitors, wants_page
+from headrace.console.event_list import chosen_kind
 from headrace.console.event_stream import BANNER, EventStreams, Told
+from headrace.console.events import EventKind
+from headrace.console.history import RANGES, chart_range
 from headrace.console.registry import (
     LASTS,
     PAGES,
@@ -154,7 +157,8 @@ class Pages:
         if "{name" in page.path:
             rest = target.raw_path.split("/", 2)[2]
             path["name"] = text.name_of(rest.removesuffix("/records") if route.path.endswith("/records") else rest)
-        return ViewRequest(self._figures, self._figures.clusters.get(cluster), path, target.query, form, target.asker)
+        broker = self._figures.clusters.get(cluster)
+        return ViewRequest(self._figures, broker, path, target.query, form, target.asker, target.raw_path)
 
     def _nowhere(self, request: Request) -> ViewRequest:
         target = _target(request)
@@ -193,6 +197,9 @@ class Pages:
                 session=ask.asker.session is not None,
                 passwords=self._visitors.take_passwords,
                 banner=self._figures.banner,
+                ranges=_ranges(ask),
+                range_step_s=chart_range(ask.query.get("range", "")).step_ms // 1000,
+                kinds=_kinds(ask),
             )
         )
         return html.encode("utf-8", "backslashreplace")
@@ -276,6 +283,7 @@ def templates() -> "Environment":
     )
     made.filters["name"] = text.name
     made.filters["typed"] = text.typed
+    made.filters["labelled"] = tables.labelled
     return made
 
 
@@ -284,6 +292,32 @@ def asker_of(request: Request) -> Viewer:
     host = request.client.host if request.client is not None else ""
     scope = request.scope
     return Viewer(scope.get(PRINCIPAL, ANONYMOUS), host, scope.get(SESSION), scope.get(LASTS, always))
+
+
+Choice = tuple[str, str, bool]
+"""Label of a link, its path, and whether it is the page's current one."""
+
+
+def _ranges(ask: ViewRequest) -> list[Choice]:
+    """Return the links to the ranges of the page's charts."""
+    shown = chart_range(ask.query.get("range", ""))
+    return [
+        (each.label, _changed(ask, "range", each.name if each is not RANGES[0] else ""), each is shown)
+        for each in RANGES
+    ]
+
+
+def _kinds(ask: ViewRequest) -> list[Choice]:
+    """Return the links to the kinds of events."""
+    chosen = chosen_kind(ask)
+    kinds = [(None, ""), *((kind, kind.value) for kind in EventKind)]
+    return [(name or "all", _changed(ask, "events", name) + "#events", kind is chosen) for kind, name in kinds]
+
+
+def _changed(ask: ViewRequest, parameter: str, value: str) -> str:
+    """Return the page's path with a changed parameter."""
+    query = {name: given for name, given in ask.query.items() if name not in {"cluster", "done"}}
+    return text.link(ask.raw_path or "/", ask.broker.cluster, {**query, parameter: value})
 
 
 def _target(request: Request) -> Target:

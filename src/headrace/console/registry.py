@@ -78,6 +78,8 @@ class ViewRequest(msgspec.Struct, frozen=True):
     query: Mapping[str, str]
     form: Mapping[str, str] = {}
     asker: Viewer = Viewer()
+    raw_path: str = ""
+    """The undecoded path, for links to the same page."""
 
     @property
     def principal(self) -> Principal:

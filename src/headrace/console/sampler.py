@@ -1,15 +1,12 @@
-"""Sample counters every two seconds for all pages, and keep a few minutes of history.
+"""Sample counters every two seconds for all pages, and keep 24 hours of history.
 
 Group lag needs a look-up per partition. With many partitions it is sampled only while a page is open.
 """
 
 import asyncio
-from array import array
-from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from time import perf_counter_ns
+from time import perf_counter, perf_counter_ns, process_time
 
-import msgspec
 import structlog
 
 from headrace.broker.broker import Broker
@@ -17,67 +14,26 @@ from headrace.broker.coordinator.group_runner import GroupRunner
 from headrace.broker.group_lag import log_lags, topics_read
 from headrace.broker.runtime.clock import Clock, Timer
 from headrace.broker.virtual_clusters import VirtualClusters
+from headrace.console import text
+from headrace.console.events import Event, EventKind, Events
+from headrace.console.history import EVERY_MS, NAN, History, Ring
 from headrace.groups.classic.states import GroupState, in_words
 from headrace.groups.model import TopicPartition
 
 _PIECE_NS = 1_000_000
 """Maximum time that the event loop is blocked."""
-EVERY_MS = 2_000
-KEPT = 300
-"""Samples: ten minutes."""
-_NAN = float("nan")
 _log = structlog.get_logger("headrace.console")
 _FREE = 500
 """Partitions whose lag is sampled without an open page."""
 _MOST_SERIES = 4_000
 """Maximum series of one kind. Further topics, groups and partitions have no history."""
-_MOST_EVENTS = 200
+_SPARK = 60
+"""Samples of a partition's lag: two minutes."""
 _WATCHED_PARTITIONS = 256
 """Maximum partitions of a group with lag history."""
 
 Key = tuple[str, str]
 """Virtual cluster, and a topic or a group in it."""
-
-
-class Ring:
-    """The last `KEPT` values."""
-
-    __slots__ = ("_at", "_values")
-
-    def __init__(self) -> None:
-        self._values = array("d")
-        self._at = 0
-
-    def add(self, value: float) -> None:
-        """Add a value and drop the oldest one."""
-        if len(self._values) < KEPT:
-            self._values.append(value)
-        else:
-            self._values[self._at] = value
-            self._at = (self._at + 1) % KEPT
-
-    def last(self, count: int = KEPT) -> "array[float]":
-        """Return at most `count` values, the newest last."""
-        values = self._values
-        whole = values[self._at :] + values[: self._at] if self._at else values[:]
-        return whole[-count:]
-
-    @property
-    def now(self) -> float:
-        """The newest value, or NaN."""
-        values = self._values
-        return values[self._at - 1] if values else _NAN
-
-
-class Event(msgspec.Struct, frozen=True):
-    """An event, detected between two samples."""
-
-    time_ms: int
-    cluster: str
-    kind: str
-    """`topic` or `group`."""
-    name: str
-    text: str
 
 
 class Traffic:
@@ -88,7 +44,7 @@ class Traffic:
     def __init__(self) -> None:
         self.counted = (0, 0, 0, 0)
         self.records_in = self.records_out = self.bytes_in = self.bytes_out = 0.0
-        self.incoming, self.outgoing = Ring(), Ring()
+        self.incoming, self.outgoing = History(), History()
 
 
 class _Group:
@@ -98,7 +54,7 @@ class _Group:
         self.seen: tuple[GroupState, int, int] | None = None
         self.topics: set[str] | None = None
         """Topics of its committed offsets and members, cached until members change; None: unknown."""
-        self.lag = Ring()
+        self.lag = History(peak=True)
         self.lags: dict[TopicPartition, Ring] = {}
         self.colours: dict[str, int] = {}
         """Member -> its color on pages."""
@@ -107,10 +63,15 @@ class _Group:
 class Sampler:
     """Recent history for pages."""
 
-    def __init__(self, clusters: VirtualClusters, clock: Clock, connections: Callable[[], int]) -> None:
+    def __init__(
+        self, clusters: VirtualClusters, clock: Clock, connections: Callable[[], int], refusal: Callable[[], str]
+    ) -> None:
+        """Create it. `refusal` returns why the server accepts no records, empty if it does."""
         self._clusters = clusters
         self._clock = clock
         self._connections = connections
+        self._refusal = refusal
+        self._refused = ""
         self._timer: Timer | None = None
         self._looking: asyncio.Task[None] | None = None
         self._at_ms = 0
@@ -118,10 +79,14 @@ class Sampler:
         self.groups: dict[Key, _Group] = {}
         self.watched: dict[Key, int] = {}
         """Groups with open pages, and the number of pages."""
-        self.records_in, self.records_out = Ring(), Ring()
-        self.bytes_in, self.bytes_out = Ring(), Ring()
-        self.lag, self.connections = Ring(), Ring()
-        self.events: deque[Event] = deque(maxlen=_MOST_EVENTS)
+        self.records_in, self.records_out = History(), History()
+        self.bytes_in, self.bytes_out = History(), History()
+        self.lag, self.connections = History(peak=True), History(peak=True)
+        self.cpu = History()
+        """Percent of one core that this process uses."""
+        self._cpu_s = process_time()
+        self._cpu_at = perf_counter()
+        self.events = Events()
         self.looks: set[Callable[[], None]] = set()
         """Called after each sample; one per open page."""
         self._known = False
@@ -163,9 +128,26 @@ class Sampler:
         seconds = max(0.001, (now_ms - self._at_ms) / 1000)
         self._at_ms = now_ms
         yield from self._look_at_topics(seconds)
+        yield from self._look_at_members()
         yield from self._look_at_groups()
-        self.connections.add(self._connections())
+        self.connections.add(self._connections(), now_ms)
+        self._look_at_cpu(now_ms)
+        self._look_at_server()
         self._known = True
+
+    def _look_at_cpu(self, now_ms: int) -> None:
+        used, now = process_time(), perf_counter()
+        if now > self._cpu_at:
+            self.cpu.add(100 * (used - self._cpu_s) / (now - self._cpu_at), now_ms)
+        self._cpu_s, self._cpu_at = used, now
+
+    def _look_at_server(self) -> None:
+        refusal = self._refusal()
+        if refusal == self._refused:
+            return
+        self._refused = refusal
+        told = f"accepts no records: {refusal}" if refusal else "accepts records again"
+        self._tell("", "", EventKind.SERVER, told)
 
     # Topics
 
@@ -183,23 +165,35 @@ class Sampler:
                     traffic = Traffic()
                     # A new topic counts from 0, one that existed at the start from its current values.
                     traffic.counted = (0, 0, 0, 0) if self._known else values
-                    self._tell(self._known, *key, "topic", _created(len(live.partitions)))
+                    if self._known:
+                        self._tell(
+                            *key, EventKind.TOPIC, f"created with {text.many(len(live.partitions), 'partition')}"
+                        )
                 rates = [max(0, new - old) / seconds for new, old in zip(values, traffic.counted, strict=True)]
                 traffic.counted = values
                 traffic.records_in, traffic.records_out, traffic.bytes_in, traffic.bytes_out = rates
                 if len(found) < _MOST_SERIES:
-                    traffic.incoming.add(rates[0])
-                    traffic.outgoing.add(rates[1])
+                    traffic.incoming.add(rates[0], self._at_ms)
+                    traffic.outgoing.add(rates[1], self._at_ms)
                 totals = [total + rate for total, rate in zip(totals, rates, strict=True)]
                 found[key] = traffic
                 yield
         self.topics = found
         for key in before:
-            self._tell(True, *key, "topic", "deleted")
-        for ring, total in zip((self.records_in, self.records_out, self.bytes_in, self.bytes_out), totals, strict=True):
-            ring.add(total)
+            self._tell(*key, EventKind.TOPIC, "deleted")
+        histories = self.records_in, self.records_out, self.bytes_in, self.bytes_out
+        for history, total in zip(histories, totals, strict=True):
+            history.add(total, self._at_ms)
 
     # Groups
+
+    def _look_at_members(self) -> Iterator[None]:
+        for cluster, broker in self._clusters:
+            for each in broker.groups.member_events.take():
+                who = each.what.replace("member ", f"member {text.name(each.client_id)} ", 1)
+                told = f"{who}: {text.name(each.reason)}" if each.reason else who
+                self.events.add(Event(each.time_ms, cluster, EventKind.MEMBER, each.group, told))
+                yield
 
     def _look_at_groups(self) -> Iterator[None]:
         before = dict(self.groups)
@@ -210,7 +204,7 @@ class Sampler:
         few = max(self._places, sum(len(runner.positions) for _, _, runner in runners)) <= _FREE
         look = few or bool(self.looks)
         self._places = 0 if look else self._places
-        total = 0.0 if look else _NAN
+        total = 0.0 if look else NAN
         for cluster, broker, runner in runners:
             key = cluster, runner.name
             found = before.pop(key, None)
@@ -218,9 +212,10 @@ class Sampler:
             seen = machine.state, machine.generations, machine.size
             if found is None:
                 found = _Group()
-                self._tell(self._known, *key, "group", "created")
+                if self._known:
+                    self._tell(*key, EventKind.GROUP, "created")
             elif found.seen is not None and found.seen != seen:
-                self._tell(True, *key, "group", _changed(found.seen, seen))
+                self._tell(*key, EventKind.GROUP, _changed(found.seen, seen))
             if found.seen != seen or not machine.size:
                 found.topics = None
             found.seen = seen
@@ -231,13 +226,20 @@ class Sampler:
                 lag = yield from self._lag_of(broker, runner, found, keep=few or key in self.watched)
                 total += lag or 0
             if len(groups) < _MOST_SERIES:
-                found.lag.add(_NAN if lag is None else lag)
+                found.lag.add(NAN if lag is None else lag, self._at_ms)
             groups[key] = found
             yield
         self.groups = groups
         for key in before:
-            self._tell(True, *key, "group", "deleted")
-        self.lag.add(total)
+            self._tell(*key, EventKind.GROUP, self._ending(*key))
+        self.lag.add(total, self._at_ms)
+
+    def _ending(self, cluster: str, name: str) -> str:
+        """Return why a group is not here any more."""
+        for known, broker in self._clusters:
+            if known == cluster and (coordinator := broker.coordinator_of(name)) not in {broker.node_id, -1}:
+                return f"now coordinated by broker {coordinator}"
+        return "deleted, or expired without members and committed offsets"
 
     def _lag_of(
         self, broker: Broker, runner: GroupRunner, found: _Group, *, keep: bool
@@ -251,21 +253,14 @@ class Sampler:
             lag = (lag or 0) + records
             if keep and number < _WATCHED_PARTITIONS:
                 place = TopicPartition(topic, index)
-                ring = found.lags[place] = known.get(place) or Ring()
+                ring = found.lags[place] = known.get(place) or Ring(_SPARK)
                 ring.add(records)
             self._places += 1
             yield
         return lag
 
-    def _tell(self, really: bool, cluster: str, name: str, kind: str, text: str) -> None:
-        if really:
-            self.events.append(Event(self._clock.now_ms(), cluster, kind, name, text))
-
-    def events_of(self, cluster: str, name: str | None = None, kind: str | None = None) -> Iterator[Event]:
-        """Yield events, the newest first, of a virtual cluster, a topic or a group."""
-        for event in reversed(self.events):
-            if event.cluster == cluster and name in {None, event.name} and kind in {None, event.kind}:
-                yield event
+    def _tell(self, cluster: str, name: str, kind: EventKind, told: str) -> None:
+        self.events.add(Event(self._clock.now_ms(), cluster, kind, name, told))
 
 
 def _topics_of(broker: Broker, runner: GroupRunner) -> Generator[None, None, set[str]]:
@@ -276,16 +271,11 @@ def _topics_of(broker: Broker, runner: GroupRunner) -> Generator[None, None, set
     return found
 
 
-def _created(partitions: int) -> str:
-    return f"created with {partitions} partition{'s' * (partitions != 1)}"
-
-
 def _changed(before: tuple[GroupState, int, int], now: tuple[GroupState, int, int]) -> str:
     (old_state, old_generation, old_size), (state, generation, size) = before, now
     parts = []
     if size != old_size:
-        more = abs(size - old_size)
-        parts.append(f"{more} member{'s' * (more > 1)} {'joined' if size > old_size else 'left'}, {size} now")
+        parts.append(text.many(size, "member"))
     if generation != old_generation:
         parts.append(f"generation {generation}")
     if state != old_state:

@@ -17,7 +17,7 @@ from headrace.broker.topics.live import LiveTopic
 from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.console import text
 from headrace.console.sampler import Sampler
-from headrace.metrics.counters import Counters, ProcessFacts, StoreFacts
+from headrace.metrics.counters import ConnectedClient, Counters, ProcessFacts, StoreFacts
 
 
 def brokers_note(broker: Broker) -> str:
@@ -75,7 +75,7 @@ class Figures:
         *,
         connections: Mapping[str, Callable[[], int]],
         addresses: Mapping[str, str],
-        clients: Callable[[], Mapping[str, tuple[int, int]]],
+        clients: Callable[[], Mapping[ConnectedClient, tuple[int, int]]],
         store: Callable[[], Awaitable[StoreFacts]],
         storage: str,
         data: Path | None,
@@ -85,9 +85,9 @@ class Figures:
     ) -> None:
         """Create it.
 
-        Keys of `connections` and `addresses` are listeners, those of `clients` addresses. `clients` has connections and
-        requests of Kafka clients. `store` may raise any error. `storage` is a URL without password. `refusal` returns
-        why the server accepts no records, empty if it does.
+        Keys of `connections` and `addresses` are listeners. `clients` has connections and requests of Kafka clients.
+        `store` may raise any error. `storage` is a URL without password. `refusal` returns why the server accepts no
+        records, empty if it does.
         """
         self.clusters = clusters
         self.counters = counters

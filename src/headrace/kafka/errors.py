@@ -1,8 +1,17 @@
 """Error codes for errors of the broker. Source: Kafka protocol guide, "Error codes"."""
 
+from collections.abc import Mapping
 from enum import IntEnum
 
 from headrace.groups.errors import GroupError
+from headrace.protocol.messages import (
+    ApiVersionsRequest,
+    ElectLeadersRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    OffsetCommitRequest,
+    SyncGroupRequest,
+)
 from headrace.topics import errors as topics
 
 
@@ -76,6 +85,22 @@ class Code(IntEnum):
     INVALID_UPDATE_VERSION = 95
     UNKNOWN_TOPIC_ID = 100
     UNSUPPORTED_ENDPOINT_TYPE = 115
+
+
+_REJOIN: frozenset[int | str] = frozenset({Code.REBALANCE_IN_PROGRESS})
+NORMAL_FLOW: Mapping[int | str, frozenset[int | str]] = {
+    # The first join of a new member gets its member ID with this code (KIP-394).
+    JoinGroupRequest.API_KEY: frozenset({Code.MEMBER_ID_REQUIRED}) | _REJOIN,
+    # A coordinator makes members rejoin by this code.
+    HeartbeatRequest.API_KEY: _REJOIN,
+    SyncGroupRequest.API_KEY: _REJOIN,
+    OffsetCommitRequest.API_KEY: _REJOIN,
+    # Clients ask with their newest version, and get the supported ones with this code (KIP-511).
+    ApiVersionsRequest.API_KEY: frozenset({Code.UNSUPPORTED_VERSION}),
+    # The preferred leader leads already.
+    ElectLeadersRequest.API_KEY: frozenset({Code.ELECTION_NOT_NEEDED}),
+}
+"""Error codes by API that every healthy client gets, and handles without reporting an error."""
 
 
 def error_name(error: int | str) -> str:

@@ -36,15 +36,17 @@ class Durations:
 class ApiCounters(Durations):
     """Requests of one API or OCI operation on one listener, by duration, and their errors.
 
-    A duration runs from receiving the request to writing the response to the socket. It includes the wait of a Fetch
-    for records or of a JoinGroup for other members.
+    A duration runs from receiving the request to writing the response to the socket, without the time that a Fetch
+    waits for records. It includes the wait of a JoinGroup for other members.
     """
 
-    __slots__ = ("errors", "name")
+    __slots__ = ("errors", "expected", "name")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, expected: frozenset[int | str] = frozenset()) -> None:
         super().__init__()
         self.name = name
+        self.expected = expected
+        """Errors that belong to the normal flow of the protocol. They are counted, but are no failures."""
         self.errors: dict[int | str, int] = {}
         """Error -> responses that contain it."""
 
@@ -53,16 +55,27 @@ class ApiCounters(Durations):
         for error in errors:
             self.errors[error] = self.errors.get(error, 0) + 1
 
+    @property
+    def failures(self) -> int:
+        """Number of errors, without the expected ones."""
+        return sum(count for error, count in self.errors.items() if error not in self.expected)
+
+
+Expected = Mapping[int | str, frozenset[int | str]]
+"""Key of an API -> its expected errors."""
+
 
 class ListenerCounters:
     """Counters of one listener."""
 
     __slots__ = ("apis", "name")
 
-    def __init__(self, name: str, apis: Mapping[int | str, str]) -> None:
+    def __init__(self, name: str, apis: Mapping[int | str, str], expected: Expected) -> None:
         """Start at zero. `apis`: key of an API -> its name."""
         self.name = name
-        self.apis: dict[int | str, ApiCounters] = {key: ApiCounters(api) for key, api in apis.items()}
+        self.apis: dict[int | str, ApiCounters] = {
+            key: ApiCounters(api, expected.get(key, frozenset())) for key, api in apis.items()
+        }
 
 
 class TopicCounters:
@@ -125,11 +138,20 @@ class Counters:
         self.loop_delays = Durations()
         """Delay of the event loop at a timer."""
 
-    def listener(self, name: str, apis: Mapping[int | str, str]) -> ListenerCounters:
+    def listener(self, name: str, apis: Mapping[int | str, str], expected: Expected | None = None) -> ListenerCounters:
         """Add and return the counters of a listener."""
-        made = ListenerCounters(name, apis)
+        made = ListenerCounters(name, apis, expected or {})
         self.listeners.append(made)
         return made
+
+
+class ConnectedClient(msgspec.Struct, frozen=True, order=True):
+    """What a Kafka client reports about itself, which is not verified, and its address."""
+
+    client_id: str
+    software: str
+    """Name and version of the client library (KIP-511); empty: not reported."""
+    host: str
 
 
 class StoreFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -132,13 +132,15 @@ ERRORS = Family(
     "headrace_request_errors_total",
     Kind.COUNTER,
     ("listener", "api", "error"),
-    "Responses with an error at least once, by its name in Kafka or OCI Streaming.",
+    "Responses with an error at least once, by its name in Kafka or OCI Streaming. As in Kafka, codes of the normal "
+    "flow count, such as MEMBER_ID_REQUIRED and REBALANCE_IN_PROGRESS.",
 )
 DURATION = Family(
     "headrace_request_duration_seconds",
     Kind.HISTOGRAM,
     ("listener", "api"),
-    "Time from starting a request to writing its response to the socket. It includes the wait of a Fetch for records.",
+    "Time from starting a request to writing its response to the socket, without the time that a Fetch waits for "
+    "records. It includes the wait of a JoinGroup or SyncGroup for other members.",
 )
 CONNECTIONS = Family("headrace_connections", Kind.GAUGE, ("listener",), "Open connections.")
 LOOP_DELAY = Family(

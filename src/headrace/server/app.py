@@ -30,7 +30,7 @@ from headrace.http.listener import HttpListener
 from headrace.kafka.oci_streaming import STRICT
 from headrace.kafka.server.listener import KafkaListener
 from headrace.lakehouse.read.catalog import Lake
-from headrace.metrics.counters import Counters, StoreCounters
+from headrace.metrics.counters import ConnectedClient, Counters, StoreCounters
 from headrace.oci.api.authentication import Authenticator
 from headrace.oci.api.service import OciService
 from headrace.oci.app import LISTENER, OciApp, is_ours
@@ -294,7 +294,7 @@ async def _observed(
     clusters: VirtualClusters,
     counters: Counters,
     connections: dict[str, Callable[[], int]],
-    clients: Callable[[], dict[str, tuple[int, int]]],
+    clients: Callable[[], dict[ConnectedClient, tuple[int, int]]],
     http: str,
     log_lines_lost: Callable[[], int],
     health: HealthCheck,

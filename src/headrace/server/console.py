@@ -18,7 +18,7 @@ from headrace.console.server_data import Figures
 from headrace.console.sessions import Forms, Sessions
 from headrace.http.app import StartupGate
 from headrace.kafka.errors import error_name
-from headrace.metrics.counters import Counters, StoreFacts
+from headrace.metrics.counters import ConnectedClient, Counters, StoreFacts
 from headrace.oci.app import LISTENER
 from headrace.security.access.listeners import is_loopback
 from headrace.server.authentication import Known
@@ -34,8 +34,8 @@ class Observed(msgspec.Struct, frozen=True):
     counters: Counters
     connections: Mapping[str, Callable[[], int]]
     """Current number of connections by listener."""
-    clients: Callable[[], Mapping[str, tuple[int, int]]]
-    """Clients of the Kafka listeners: address -> connections and requests so far."""
+    clients: Callable[[], Mapping[ConnectedClient, tuple[int, int]]]
+    """Connections and requests so far of each Kafka client."""
     http: str
     """URL of the HTTP listener."""
     store: Callable[[], Awaitable[StoreFacts]]
@@ -110,7 +110,7 @@ def _metrics(observed: Observed, visitors: Visitors, time_lags: TimeLags) -> Met
 
 def _figures(observed: Observed, stack: contextlib.AsyncExitStack, time_lags: TimeLags) -> Figures:
     clusters, connections = observed.clusters, observed.connections
-    sampler = Sampler(clusters, clusters.clock, lambda: sum(now() for now in connections.values()))
+    sampler = Sampler(clusters, clusters.clock, lambda: sum(now() for now in connections.values()), observed.refusal)
     sampler.start()
     stack.callback(sampler.stop)
     addresses = {name: str(Address(*told)) for name, told in clusters.default.advertised.items()}

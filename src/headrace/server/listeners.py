@@ -13,6 +13,7 @@ import structlog
 from headrace.broker.config.settings import LISTENER_PREFIX, BrokerSettings, passes_over_client_auth, settings_at
 from headrace.broker.virtual_clusters import ClusterListener
 from headrace.kafka.server.listener import KafkaListener
+from headrace.metrics.counters import ConnectedClient
 from headrace.oci.settings import OciSettings, kafka_login_required, missing_credentials
 from headrace.security.access.listeners import Exposed, Listener, Protocol, refusal
 from headrace.security.access.principal import Mapping
@@ -275,13 +276,13 @@ class KafkaListeners(ClusterListener):
         """Return functions that count connections, by listener."""
         return {each.name: lambda each=each: len(each.connections) for each in self.each}  # type: ignore[misc]
 
-    def clients(self) -> dict[str, tuple[int, int]]:
-        """Return connections and requests so far, by client address."""
-        found: dict[str, tuple[int, int]] = {}
+    def clients(self) -> dict[ConnectedClient, tuple[int, int]]:
+        """Return connections and requests so far, by client."""
+        found: dict[ConnectedClient, tuple[int, int]] = {}
         for listener in self.each:
-            for host, (connections, requests) in listener.clients().items():
-                before = found.get(host, (0, 0))
-                found[host] = before[0] + connections, before[1] + requests
+            for client, (connections, requests) in listener.clients().items():
+                before = found.get(client, (0, 0))
+                found[client] = before[0] + connections, before[1] + requests
         return found
 
     def cluster_removed(self, name: str) -> None:

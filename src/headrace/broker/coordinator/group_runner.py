@@ -11,7 +11,7 @@ import structlog
 
 from headrace.aio.tasks import end
 from headrace.broker.coordinator.coordination import Coordination
-from headrace.broker.coordinator.event_log import GroupEventLog
+from headrace.broker.coordinator.event_log import GroupEventLog, MemberEvents
 from headrace.broker.coordinator.runtime import Host, Runner
 from headrace.broker.partition.partition import Partition
 from headrace.broker.ports import GroupStorage
@@ -236,6 +236,10 @@ class GroupHost(Host, Protocol):
     def mirror(self) -> OffsetMirror:
         """Mirror of stored offsets."""
 
+    @property
+    def member_events(self) -> MemberEvents:
+        """Events of all groups for the console."""
+
     def now(self) -> Now:
         """Return the time for state machines."""
 
@@ -305,7 +309,7 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
         self.machine, effects = Group.restore(self._snapshot.stored, self._table.settings, self._table.now())
         if not self.closed:
             self._count()
-        self._teller = GroupEventLog(self.name, self.machine)
+        self._teller = GroupEventLog(self.name, self.machine, self._table.member_events)
         return effects
 
     async def store(self, changes: tuple[GroupChange, ...], *, everything: bool) -> None:

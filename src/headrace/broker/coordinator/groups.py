@@ -8,6 +8,7 @@ from msgspec import structs
 
 from headrace.broker.coordinator.coordination import Coordination, of_one_server
 from headrace.broker.coordinator.coordinator import Coordinator, Unready
+from headrace.broker.coordinator.event_log import MemberEvents
 from headrace.broker.coordinator.group_runner import GroupMemory, GroupRunner, OffsetMirror, PartitionOf
 from headrace.broker.ports import GroupStorage
 from headrace.broker.runtime.clock import Clock
@@ -53,6 +54,7 @@ class GroupCoordinator(Coordinator[GroupRunner]):
         self.storage = storage
         self.settings = settings
         self.mirror = OffsetMirror(partition_of)
+        self.member_events = MemberEvents(clock.now_ms)
         self._deleted_meanwhile: dict[str, list[DropTopic]] = {}
         """Group being loaded -> topics deleted since the load began."""
         self._refusing = False

@@ -1,5 +1,10 @@
 // Show the values of a chart under the pointer. The server draws the lines.
-const EVERY_S = 2;
+function ago(seconds) {
+  if (!seconds) return "now";
+  if (seconds < 60) return `${seconds} s ago`;
+  if (seconds < 3600) return seconds % 60 ? `${Math.floor(seconds / 60)} min ${seconds % 60} s ago` : `${seconds / 60} min ago`;
+  return `${Math.floor(seconds / 3600)} h ${Math.floor(seconds % 3600 / 60)} min ago`;
+}
 
 function told(value, unit) {
   const number = value >= 100 ? Math.round(value).toLocaleString("en") : String(Math.round(value * 10) / 10);
@@ -26,8 +31,7 @@ export function charts(main) {
       }).filter(Boolean);
       hair.hidden = tip.hidden = lines.length === 0;
       if (!lines.length) return;
-      const seconds = back * EVERY_S;
-      const when = seconds >= 60 ? `${Math.floor(seconds / 60)} min ${seconds % 60} s ago` : seconds ? `${seconds} s ago` : "now";
+      const when = ago(back * Number(figure.dataset.step));
       hair.style.left = `${at * 100}%`;
       tip.style.left = `${at * 100}%`;
       tip.classList.toggle("before", at > 0.6);

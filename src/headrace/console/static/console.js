@@ -1,8 +1,9 @@
-// Start the scripts of a page: live updates, charts, tabs and following records.
+// Start the scripts of a page: live updates, charts, times, tabs and following records.
 import { live } from "./live.js";
 import { charts } from "./chart.js";
 import { tabs } from "./tabs.js";
 import { tail } from "./tail.js";
+import { times } from "./times.js";
 
 document.getElementById("theme").addEventListener("click", () => {
   const root = document.documentElement;
@@ -13,6 +14,7 @@ document.getElementById("theme").addEventListener("click", () => {
 
 const main = document.getElementById("main");
 charts(main);
+times(main);
 tabs(main);
 const stream = live(main);
 tail(stream);

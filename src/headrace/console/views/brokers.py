@@ -1,10 +1,21 @@
 """`/brokers`: this broker, its connections, requests and environment."""
 
+from math import isnan
+
 from headrace import __version__
 from headrace.console import charts, text
 from headrace.console.registry import View, ViewRequest, cluster_rule, page
 from headrace.console.views.overview import answering, chart
-from headrace.metrics.counters import TICKS, ApiCounters, Counters, Durations, ProcessFacts, StoreCounters, StoreFacts
+from headrace.metrics.counters import (
+    TICKS,
+    ApiCounters,
+    ConnectedClient,
+    Counters,
+    Durations,
+    ProcessFacts,
+    StoreCounters,
+    StoreFacts,
+)
 from headrace.security.access.required_acls import Operation
 
 _APIS = 20
@@ -20,14 +31,14 @@ async def brokers(ask: ViewRequest) -> View:
     shown, apis = clients[:_CLIENTS], _busiest_apis(figures.counters)
     cells = {
         **_machine(process, figures.clusters.clock.now_ms() / 1000),
+        "cpu": _percent(sampler.cpu.now),
         "loop": quantile(figures.counters.loop_delays, 0.99),
         **_storage(store),
         **_stored(figures.counters.store),
         "clients": text.count(len(clients)),
         "connections.spark": charts.spark(sampler.connections.last()),
-        **chart("bytes", {"in": sampler.bytes_in.last(), "out": sampler.bytes_out.last()}),
+        **chart(ask, "bytes", {"in": sampler.bytes_in, "out": sampler.bytes_out}, lambda most: text.size(most) + "/s"),
     }
-    cells["bytes.top"] = text.size(charts.top([sampler.bytes_in.last(), sampler.bytes_out.last()])) + "/s"
     for name, now in figures.connections.items():
         cells[f"listener.{name}"] = text.count(now())
     for number, (_, api) in enumerate(apis):
@@ -35,7 +46,7 @@ async def brokers(ask: ViewRequest) -> View:
             f"{number}.count": text.count(api.count),
             f"{number}.p50": quantile(api, 0.5),
             f"{number}.p99": quantile(api, 0.99),
-            f"{number}.errors": text.count(sum(api.errors.values())),
+            f"{number}.errors": text.count(api.failures),
         }
     for number, (_, (connections, requests)) in enumerate(shown):
         cells[f"client.{number}.connections"] = text.count(connections)
@@ -49,11 +60,19 @@ async def brokers(ask: ViewRequest) -> View:
         "data": text.name(str(figures.data)) if figures.data is not None else "",
         "listeners": [(name, figures.addresses.get(name, "")) for name in figures.connections],
         "apis": [(listener, api.name) for listener, api in apis],
-        "clients": [text.name(host) for host, _ in shown],
+        "clients": [_client(client) for client, _ in shown],
         "more": len(clients) - len(shown),
     }
     shape = (data["apis"], data["clients"], store is None)
     return View(template="brokers.html", title="Brokers", data=data, cells=cells, shape=shape)
+
+
+def _client(client: ConnectedClient) -> tuple[str, str, str]:
+    return text.name(client.client_id), text.name(client.software), text.name(client.host)
+
+
+def _percent(value: float) -> str:
+    return "-" if isnan(value) else f"{value:.0f}%" if value >= 10 else f"{value:.1f}%"
 
 
 def _busiest_apis(counters: Counters) -> list[tuple[str, ApiCounters]]:
@@ -68,7 +87,7 @@ def _machine(process: ProcessFacts, now_s: float) -> dict[str, str]:
     return {
         "uptime": "-" if started_s is None else text.span(max(0, int(now_s - started_s))),
         "resident": text.size(process.resident_bytes),
-        "cpu": text.span(process.cpu_seconds),
+        "cpu.of": f"of one core, {text.span(process.cpu_seconds)} in all",
         "fds": text.count(process.open_fds),
         "fds.of": "no limit" if process.max_fds is None else f"of {text.count(process.max_fds)}",
         "disk": text.size(process.disk_free_bytes),

@@ -8,7 +8,9 @@ from typing import Any
 from headrace.broker import group_lag
 from headrace.broker.coordinator.group_runner import GroupRunner
 from headrace.broker.group_lag import CommittedOffset, Planned, Share
-from headrace.console import charts, text
+from headrace.console import charts, event_list, text
+from headrace.console.event_list import event_cells
+from headrace.console.history import Ring
 from headrace.console.pagination import Slice, cut
 from headrace.console.registry import (
     MOVED,
@@ -21,9 +23,8 @@ from headrace.console.registry import (
     shown_rules,
     topic_resource,
 )
-from headrace.console.sampler import Ring
 from headrace.console.server_data import broker_text
-from headrace.console.views.overview import chart, happened
+from headrace.console.views.overview import chart
 from headrace.console.views.topics import shape_of
 from headrace.groups.classic.states import in_words
 from headrace.groups.description import GroupDescription
@@ -35,7 +36,7 @@ from headrace.text.escaping import quoted
 
 _ROWS = 200
 """Maximum partitions shown at a time, and maximum members."""
-_EVENTS = 6
+_EVENTS = 12
 _COLOURS = 8
 
 
@@ -132,12 +133,12 @@ async def _view(ask: ViewRequest, refused: str = "") -> View:
     known = sampler.groups.get((broker.cluster, name))
     colours = _colours({} if known is None else known.colours, present)
     rows = await _page_of(found, ask, lambda each: _ordered(each.place.topic, each.place.partition))
-    events = [*sampler.events_of(broker.cluster, name, "group")][:_EVENTS]
+    events = event_list.of_group(ask, name, _EVENTS)
     cells = {
         **_summary(described, len(present), found),
         **_behind(ask, found, rows),
-        **chart("lag", {"lag": [] if known is None else known.lag.last()}),
-        **happened(events, _EVENTS),
+        **chart(ask, "lag", {"lag": None if known is None else known.lag}),
+        **event_cells(events, len(events)),
         **_partitions(rows.rows, present, colours, {} if known is None else known.lags),
     }
     data = {
@@ -193,7 +194,7 @@ def _lasting(ask: ViewRequest, found: Sequence[CommittedOffset], rows: Slice) ->
         "topics": _topics(rows.rows, cluster),
         "rows": rows,
         # Links to other pages keep the planned reset.
-        "asked": {each: ask.query.get(each) for each in ("to", "at", "topic")},
+        "asked": {each: ask.query.get(each) for each in ("to", "at", "topic", "range")},
         "choices": sorted({each.place.topic for each in found}),
         "path": text.group(name),
         "self": text.group(name, cluster),

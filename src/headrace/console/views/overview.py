@@ -1,20 +1,21 @@
 """`/`: recent activity at a glance."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from math import isnan
 from typing import Any
 
 from headrace.broker.runtime.scheduler import TimeSlice
-from headrace.console import charts, text
+from headrace.console import charts, event_list, text
+from headrace.console.event_list import event_cells
+from headrace.console.history import RANGES, History, chart_range
 from headrace.console.pagination import cut
 from headrace.console.registry import View, ViewRequest, cluster_rule, page, shown_rules
-from headrace.console.sampler import EVERY_MS, Event, Sampler
 from headrace.metrics.counters import StoreFacts
 from headrace.security.access.required_acls import Operation, ResourceType
 
 SLOTS = 6
 """Lines of each short list."""
-EVENTS = 8
 WIDTH, HEIGHT = 600, 150
 
 
@@ -28,6 +29,7 @@ async def overview(ask: ViewRequest) -> View:
     figures, sampler, cluster = ask.figures, ask.figures.sampler, ask.broker.cluster
     store, process = await figures.facts()
     topics = sum(1 for _ in ask.broker.topics)
+    events = event_list.recent(ask)
     names = ask.broker.groups.names()
     async with ask.listing() as pace:
         busiest, behind = await _busiest(ask, cluster, pace), await _behind(ask, cluster, pace)
@@ -45,16 +47,17 @@ async def overview(ask: ViewRequest) -> View:
         "topics": text.many(topics, "topic"),
         "partitions": text.many(ask.broker.topics.partitions, "partition"),
         "groups": text.many(len(names), "group"),
-        **traffic(sampler),
+        **chart(ask, "traffic", {"in": sampler.records_in, "out": sampler.records_out}),
         **busiest,
         **behind,
-        **happened([event for event in sampler.events_of(cluster) if _sees(ask, event)][:EVENTS], EVENTS),
+        **event_cells(events, len(events)),
     }
     data = {
         "addresses": figures.addresses,
         "topics": range(min(SLOTS, topics)),
         "groups": range(min(SLOTS, len(names))),
-        "events": range(min(EVENTS, len(sampler.events))),
+        "events": range(len(events)),
+        "events_of": event_list.chosen_kind(ask),
         "empty": not topics,
     }
     return View(
@@ -62,7 +65,7 @@ async def overview(ask: ViewRequest) -> View:
         title="Overview",
         data=data,
         cells=cells,
-        shape=(min(SLOTS, topics), min(SLOTS, len(names)), min(EVENTS, len(sampler.events))),
+        shape=(min(SLOTS, topics), min(SLOTS, len(names)), len(events)),
     )
 
 
@@ -78,30 +81,28 @@ def answering(store: StoreFacts | None) -> dict[str, str]:
     }
 
 
-def traffic(sampler: Sampler) -> dict[str, str]:
-    """Return the chart of records in and out."""
-    return chart("traffic", {"in": sampler.records_in.last(), "out": sampler.records_out.last()})
+def chart(
+    ask: ViewRequest, name: str, series: dict[str, History | None], top: Callable[[float], str] = text.short
+) -> dict[str, str]:
+    """Return a chart's cells: a line and an area per series, its values, and the axis maximum as `top` shows it.
 
-
-def chart(name: str, series: dict[str, Any]) -> dict[str, str]:
-    """Return a chart's cells: a line and an area per series, its values, and the axis maximum."""
-    most = charts.top(list(series.values()))
-    # From two minutes to the whole history.
-    count = max(charts.SPARK_COUNT, *map(len, series.values()))
+    The query has the range. None is a series without history.
+    """
+    shown = chart_range(ask.query.get("range", ""))
+    found = {each: [] if history is None else history.over(shown) for each, history in series.items()}
+    most = charts.top(list(found.values()))
+    # The finest range begins with two minutes, until it has more.
+    count = max(charts.SPARK_COUNT, *map(len, found.values())) if shown is RANGES[0] else shown.kept
     cells = {
-        f"{name}.top": text.short(most),
+        f"{name}.top": top(most),
         f"{name}.count": str(count),
-        f"{name}.since": text.span(count * EVERY_MS / 1000) + " ago",
+        f"{name}.since": text.span(count * shown.step_ms / 1000) + " ago",
     }
-    for each, values in series.items():
+    for each, values in found.items():
         cells[f"{name}.{each}"] = charts.line(values, WIDTH, HEIGHT, most, count)
         cells[f"{name}.{each}.area"] = charts.area(values, WIDTH, HEIGHT, most, count)
         cells[f"{name}.{each}.values"] = ",".join("" if isnan(value) else f"{value:.0f}" for value in values)
     return cells
-
-
-def _sees(ask: ViewRequest, event: Event) -> bool:
-    return ask.sees(ResourceType.GROUP if event.kind == "group" else ResourceType.TOPIC, event.name)
 
 
 async def _busiest(ask: ViewRequest, cluster: str, pace: TimeSlice) -> dict[str, str]:
@@ -149,20 +150,6 @@ def _padded(rows: tuple[tuple[str, Any], ...]) -> tuple[tuple[str | None, Any], 
     return rows + ((None, None),) * (SLOTS - len(rows))
 
 
-def happened(events: list[Event], slots: int) -> dict[str, str]:
-    """Return the cells of a list of events."""
-    cells = {}
-    for slot in range(slots):
-        event = events[slot] if slot < len(events) else None
-        where = text.group if event is not None and event.kind == "group" else text.topic
-        cells[f"event.{slot}.time"] = "" if event is None else clock(event.time_ms)
-        cells[f"event.{slot}.kind"] = "" if event is None else event.kind
-        cells[f"event.{slot}.name"] = "" if event is None else text.name(event.name)
-        cells[f"event.{slot}.href"] = "" if event is None else where(event.name, event.cluster)
-        cells[f"event.{slot}.text"] = "" if event is None else event.text
-    return cells
-
-
 def clock(time_ms: int) -> str:
-    """Return the local time of day."""
-    return datetime.fromtimestamp(time_ms / 1000, UTC).astimezone().strftime("%H:%M:%S")
+    """Return the time of day in UTC."""
+    return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%H:%M:%S} UTC"

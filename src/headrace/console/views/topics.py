@@ -102,7 +102,7 @@ async def topic(ask: ViewRequest) -> View:
         found = await cut(list(live.partitions), ask.query, pace, name=lambda each: f"{each.index:08}")
     readers = await _readers(ask, name)
     cells = {
-        **_traffic(sampler.topics.get((broker.cluster, name))),
+        **_traffic(ask, sampler.topics.get((broker.cluster, name))),
         "records": "-" if live.has_gaps else text.count(records_in(live)),
         "size": text.size(await ask.figures.size(broker, name)),
     }
@@ -135,15 +135,16 @@ async def topic(ask: ViewRequest) -> View:
     )
 
 
-def _traffic(seen: Traffic | None) -> dict[str, str]:
+def _traffic(ask: ViewRequest, seen: Traffic | None) -> dict[str, str]:
     return {
         "in": text.short(0 if seen is None else seen.records_in),
         "out": text.short(0 if seen is None else seen.records_out),
         "in.bytes": text.size(0 if seen is None else seen.bytes_in) + "/s",
         "out.bytes": text.size(0 if seen is None else seen.bytes_out) + "/s",
         **chart(
+            ask,
             "traffic",
-            {"in": [] if seen is None else seen.incoming.last(), "out": [] if seen is None else seen.outgoing.last()},
+            {"in": None if seen is None else seen.incoming, "out": None if seen is None else seen.outgoing},
         ),
     }
 

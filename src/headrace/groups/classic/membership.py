@@ -49,11 +49,20 @@ class OtherApis(Protocol):
         """Whether they read any topic."""
 
 
-class Moved(NamedTuple):
-    """Members by id, with their client's id and host."""
+class Client(NamedTuple):
+    """The client of a member, and its timeouts in milliseconds."""
 
-    came: dict[str, tuple[str, str]]
-    went: dict[str, tuple[str, str]]
+    client_id: str
+    host: str
+    session_timeout_ms: int = 0
+    rebalance_timeout_ms: int = 0
+
+
+class Moved(NamedTuple):
+    """Members by id, with their clients."""
+
+    came: dict[str, Client]
+    went: dict[str, Client]
 
 
 class Membership:
@@ -78,8 +87,8 @@ class Membership:
         """Whether a member joined during the current initial delay."""
         self.subscribed: frozenset[str] | None = frozenset()
         """Topics of this generation's subscriptions. None: unknown."""
-        self._moved: dict[str, tuple[str, str] | None] = {}
-        """Changed ids -> previous client id and host; None: it was not a member."""
+        self._moved: dict[str, Client | None] = {}
+        """Changed ids -> previous client; None: it was not a member."""
         self._instances: dict[str, str] = {}
         self._supporters: Counter[str] = Counter()
         self.metadata_bytes = 0
@@ -168,7 +177,7 @@ class Membership:
     def remove(self, member_id: str) -> Member:
         """Remove a member. The caller answers its requests."""
         member = self.members.pop(member_id)
-        self._moved.setdefault(member_id, (member.client_id, member.client_host))
+        self._moved.setdefault(member_id, _client(member))
         if member.held_join is not None:
             self._waiting_joins -= 1
         if member.instance_id is not None:
@@ -187,7 +196,7 @@ class Membership:
         members = self.members
         came = [members[name] for name, before in moved.items() if before is None and name in members]
         return Moved(
-            {member.member_id: (member.client_id, member.client_host) for member in came},
+            {member.member_id: _client(member) for member in came},
             {name: before for name, before in moved.items() if before is not None and name not in members},
         )
 
@@ -354,3 +363,7 @@ class Membership:
             unsettled=unsettled,
         )
         return SaveHeader(header)
+
+
+def _client(member: Member) -> Client:
+    return Client(member.client_id, member.client_host, member.session_timeout_ms, member.rebalance_timeout_ms)

@@ -17,6 +17,9 @@ from headrace.kafka.server.request_context import RequestContext
 from headrace.protocol.messages import ApiVersionsRequest, ApiVersionsResponse
 from headrace.security.access.required_acls import ANYBODY
 
+_SOFTWARE_FROM = 3
+_LONGEST = 100
+"""Characters of a name and a version of software that are kept for the list of clients."""
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -35,9 +38,12 @@ def refusal(context: RequestContext) -> ApiVersionsResponse:
 @register(ApiVersionsRequest, 0, 4, needs=ANYBODY, urgent=True)
 def handle(request: ApiVersionsRequest, context: RequestContext) -> None:
     """List the supported APIs and versions."""
-    if context.version >= 3 and not (
+    if context.version >= _SOFTWARE_FROM and not (
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         context.answer(ApiVersionsResponse(error_code=Code.INVALID_REQUEST))
         return
+    if context.version >= _SOFTWARE_FROM:
+        name, version = request.client_software_name, request.client_software_version
+        context.channel.software = f"{name[:_LONGEST]} {version[:_LONGEST]}"
     context.answer(ApiVersionsResponse(api_keys=_offered(context)))

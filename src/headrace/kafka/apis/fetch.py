@@ -138,6 +138,11 @@ def _begin(context: RequestContext, request: FetchRequest, asks: list[PartitionF
     context.channel.fetches += 1
     may_wait = context.may_wait(len(asks) * _WAITING_BYTES)
     max_wait_ms = request.max_wait_ms if may_wait else min(request.max_wait_ms, _CROWDED_MS)
+
+    def answered(found: list[Found]) -> None:
+        context.waited = fetch.waited
+        done(found)
+
     fetch = DelayedFetch(
         asks,
         min_bytes=min(request.min_bytes, most),
@@ -148,7 +153,7 @@ def _begin(context: RequestContext, request: FetchRequest, asks: list[PartitionF
         clock=broker.clock,
         wakeups=broker.wakeups,
         budget=broker.reads,
-        done=done,
+        done=answered,
     )
     fetch.start()
     return fetch

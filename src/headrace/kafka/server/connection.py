@@ -26,6 +26,8 @@ from headrace.kafka.server.response_queue import UNWRITTEN, Answers
 from headrace.kafka.server.timeout_responses import TimeoutResponses, overdue_among
 from headrace.security.access.principal import ANONYMOUS
 
+_LONGEST_SHOWN = 255
+"""Characters of a client id that are kept for the list of clients."""
 _log = structlog.get_logger("headrace.kafka.server")
 
 
@@ -42,6 +44,8 @@ class Connection(Framing):
         self.counted = listener.counted
         self.client_host = "?"
         self.local_host = "?"
+        self.client_id = ""
+        self.software = ""
         self._listener = listener
         self._waiting = self._order.waiting
         self._answers = Answers(self._order, listener.memory, listener.counted, logs_requests=listener.telling)
@@ -246,6 +250,8 @@ class Connection(Framing):
         if self._left and request.acks:
             return
         context.owned = owned
+        if not self.requests:
+            self.client_id = (context.client_id or "")[:_LONGEST_SHOWN]
         if api.bound is not None:
             context.late = TimeoutResponses(api, api.bound, request)
         self._begin(context)

@@ -14,13 +14,14 @@ from headrace.broker.logins import Admitted, Logins
 from headrace.broker.runtime.clock import Timer
 from headrace.kafka import apis
 from headrace.kafka.apis import api_versions
+from headrace.kafka.errors import NORMAL_FLOW
 from headrace.kafka.server.connection import Connection
 from headrace.kafka.server.memory_pool import MemoryPool
 from headrace.kafka.server.registry import APIS, Api
 from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.server.restriction import Restriction
 from headrace.kafka.server.timeouts import SWEEP_MS
-from headrace.metrics.counters import Counters
+from headrace.metrics.counters import ConnectedClient, Counters
 from headrace.security.access.principal import ANONYMOUS
 from headrace.security.tls.contexts import Tls, principal_of
 from headrace.security.tls.handshakes import TlsAcceptor
@@ -77,7 +78,8 @@ class KafkaListener:
         self.max_request_bytes = max_request_bytes
         self.scratch = bytearray(SCRATCH_BYTES)
         self.scratch_view = memoryview(self.scratch)
-        self.counted = (counters or Counters()).listener(name, {key: api.name for key, api in APIS.items()})
+        names: dict[int | str, str] = {key: api.name for key, api in APIS.items()}
+        self.counted = (counters or Counters()).listener(name, names, NORMAL_FLOW)
         self.memory = MemoryPool(broker.settings.queued_max_request_bytes)
         self.memory.pressed = self._look_later
         broker.reads.pressed.append(self._look_later)
@@ -142,12 +144,13 @@ class KafkaListener:
                     self.gone.discard(connection)
             await asyncio.sleep(SWEEP_MS / 1000)
 
-    def clients(self) -> dict[str, tuple[int, int]]:
-        """Return connections and total requests by client address."""
-        found: dict[str, tuple[int, int]] = {}
+    def clients(self) -> dict[ConnectedClient, tuple[int, int]]:
+        """Return connections and total requests by client."""
+        found: dict[ConnectedClient, tuple[int, int]] = {}
         for connection in self.connections:
-            connections, requests = found.get(connection.client_host, (0, 0))
-            found[connection.client_host] = connections + 1, requests + connection.requests
+            client = ConnectedClient(connection.client_id, connection.software, connection.client_host)
+            connections, requests = found.get(client, (0, 0))
+            found[client] = connections + 1, requests + connection.requests
         return found
 
     # Admission

@@ -56,6 +56,8 @@ class ResponseChannel(Protocol):
     """Counters of the listener."""
     fetches: int
     """Number of Fetch requests received."""
+    software: str
+    """Name and version of the client library; empty: unknown."""
 
     def finished(self, context: "RequestContext") -> None:
         """Send due responses in request order."""
@@ -115,6 +117,8 @@ class RequestContext(msgspec.Struct, eq=False):
     """Bytes of the request, held while it is in flight."""
     began: float = 0.0
     """Start time by `time.perf_counter`."""
+    waited: float = 0.0
+    """Seconds of it that it waited for records, which its duration excludes."""
     owned: bool = False
     """Whether views into the request stay valid because its frame has separate memory."""
     done: bool = False

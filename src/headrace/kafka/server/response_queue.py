@@ -95,7 +95,7 @@ class Answers:
             context.chunks = []
             # As `Durations.add`, without the call.
             api = apis[context.api_key]
-            took = int((now - context.began) * TICKS)
+            took = int((now - context.began - context.waited) * TICKS)
             api.ticks += took
             api.slots[took.bit_length()] += 1
             if self._logs_requests:
