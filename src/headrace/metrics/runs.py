@@ -8,6 +8,10 @@ import msgspec
 ARCHIVE_RUNS = "archive-runs"
 """Kind of the documents. The id is that of the archive, from the topic's id and the table."""
 MOST_COMMITS = 60
+_SILENT_MS = 30_000
+"""An archive without a report for this long is silent. It reports every five seconds."""
+_RUN_MS = 6 * 3600 * 1000
+"""A pipeline's run without a report for this long is considered gone. One Spark flow may take long."""
 
 
 class State(Enum):
@@ -55,6 +59,14 @@ class ArchiveReport(msgspec.Struct, frozen=True, kw_only=True):
     unreadable: int = 0
     commits: tuple[Commit, ...] = ()
     """The last ones, oldest first."""
+    topic_id: str = ""
+    """The topic that `ends` belong to. Empty in reports of earlier versions."""
+    ends: dict[int, int] = {}
+    """Partition -> offset before which the table has all records."""
+
+    def runs(self, now_ms: int) -> bool:
+        """Return whether the archive still reports."""
+        return self.state is State.RUNNING and now_ms - self.told_ms <= _SILENT_MS
 
     def goes_on(self, before: "ArchiveReport") -> bool:
         """Whether an earlier run's report is of the same table."""
@@ -97,6 +109,16 @@ PIPELINE_RUNS = "pipeline-runs"
 """Kind of the documents. The id is that of the project, from its folder and host. It has the last run."""
 
 
+class TopicEnds(msgspec.Struct, frozen=True, kw_only=True):
+    """The offsets at which a flow's run ended in one topic."""
+
+    topic: str
+    id: str
+    """The topic's id, which no other server has."""
+    ends: dict[int, int]
+    """Partition -> next offset to read."""
+
+
 class FlowReport(msgspec.Struct, frozen=True, kw_only=True):
     """One flow of a run."""
 
@@ -109,7 +131,9 @@ class FlowReport(msgspec.Struct, frozen=True, kw_only=True):
     batches: int | None = None
     seconds: float | None = None
     behind: int | None = None
-    """Records that it has not read of its topics. None: it reads none."""
+    """Records that it had not read of its topics when it ended. None: it reads none."""
+    topics: tuple[TopicEnds, ...] = ()
+    """Topics that it reads, as far as their ids are known."""
 
 
 class PipelineReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,3 +148,7 @@ class PipelineReport(msgspec.Struct, frozen=True, kw_only=True):
     started_ms: int
     told_ms: int
     flows: tuple[FlowReport, ...] = ()
+
+    def runs(self, now_ms: int) -> bool:
+        """Return whether the run still reports."""
+        return self.state is State.RUNNING and now_ms - self.told_ms <= _RUN_MS

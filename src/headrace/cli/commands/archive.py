@@ -1,6 +1,5 @@
 """`headrace archive`: topics into Delta tables, exactly once."""
 
-import importlib.util
 import ipaddress
 import threading
 import time
@@ -11,6 +10,7 @@ from typing import Any, Final
 
 import click
 
+from headrace.cli.archive import reports, requirements
 from headrace.cli.archive.messages import Wanted
 from headrace.cli.archive.supervisor import ArchiveFailed, Show, Supervisor, Watch, stopping_by_signals
 from headrace.cli.client import CA, KAFKA_PROPERTIES, USERNAME, named_server
@@ -66,6 +66,7 @@ ICEBERG = click.option(
     headrace archive --topic flights --topic orders --table './lake/{topic}' --once
     headrace archive --pattern 'shop[.].*' --table 's3://lake/{topic}' --storage-option aws_region=eu-central-1
     headrace archive --topic flights --table ./flights-table --group archiver --bootstrap 127.0.0.1:9092
+    headrace archive --topic flights --table ./flights-table --forget
     """,
 )
 @click.option("--topic", "topics", multiple=True, metavar="NAME", help="Topic to archive. Repeatable.")
@@ -145,6 +146,16 @@ ICEBERG = click.option(
     is_flag=True,
     help="Continue if a stored batch cannot be read. Its bytes are kept.",
 )
+@click.option(
+    "--forget",
+    is_flag=True,
+    help="Do not archive: remove the cards of these topics and this table from the console's page.",
+)
+@click.option(
+    "--share-table",
+    is_flag=True,
+    help="Continue if the table belongs to another topic, or to a topic of another server.",
+)
 def archive(
     *,
     topics: tuple[str, ...],
@@ -156,6 +167,7 @@ def archive(
     profile: str | None,
     once: bool,
     metrics: str | None,
+    forget: bool,
     **given: Any,
 ) -> None:
     """Copy topics into Delta tables, every record exactly once.
@@ -177,18 +189,14 @@ def archive(
     except config.SettingsError as error:
         raise CommandFailed(str(error), Status.USAGE) from None
     redis = _storage(redis or told.redis, redis_password_file or told.redis_password_file)
+    if forget:
+        reports.forget(redis, names, given["pattern"], given["table"])
+        return
     if given["group"] is not None:
         server = named_server(given["kafka"], username, profile, ca)
         given["kafka"], given["login"] = server.address, server.options(kafka_properties)
-    try:
-        if given["traces"] is not None:
-            import headrace.tracing.exporter  # noqa: F401, PLC0415  # an extra: whether it is there
-    except ImportError as error:
-        raise click.ClickException(f"--traces needs {error.name}: pip install 'headrace[otel]'") from None
     settings = {**given, "topics": names, "redis": redis}
-    missing = [name for name in ("pyspark", "deltalake", "pyarrow") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise click.ClickException(f"{missing[0]} is not installed: pip install 'headrace[spark]'")
+    requirements.check("the archive", settings)
     _run(Wanted(settings=settings, once=once), metrics=metrics)
 
 
