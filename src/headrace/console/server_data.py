@@ -114,6 +114,11 @@ class Figures:
         return self.clusters.settings.console_write
 
     @property
+    def bootstrap(self) -> str:
+        """Address of the first Kafka listener."""
+        return next(iter(self.addresses.values()))
+
+    @property
     def banner(self) -> str:
         """The banner of every page; empty while records are accepted."""
         refusal = self._refusal()

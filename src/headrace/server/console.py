@@ -73,6 +73,7 @@ def visitors_of(clusters: VirtualClusters, known: Known) -> Visitors:
         clock,
         settings.connection_failed_authentication_delay_ms,
         is_loopback,
+        str(Address(*next(iter(clusters.default.advertised.values())))),
     )
 
 
