@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -74,7 +74,9 @@ class Pages:
         self._routes = {
             page.name: Route(page.path, self._answer_of(page), methods=[page.method]) for page in _ordered()
         }
-        self._streams = EventStreams(figures, self._told, self._fragment, self._granted)
+        self._streams = EventStreams(
+            figures, self._told, self._fragment, self._granted, lambda page, target: self._ask(page, target, {})
+        )
 
     @property
     def routes(self) -> tuple[BaseRoute, ...]:
@@ -143,6 +145,8 @@ class Pages:
         except TopicError as error:
             _log.warning("a console page failed", page=page.name, reason=str(error))
             ask, view = self._nowhere(request), _missing(f"The storage does not answer: {error}", 503)
+        if view.download is not None:
+            return StreamingResponse(view.download.pieces(), headers={**HEADERS, **view.download.headers})
         # Many pages may have received their data in the same turn of the event loop.
         await self._figures.clusters.lane.turn()
         return self._html(view, ask, request)

@@ -115,7 +115,7 @@ def _figures(observed: Observed, stack: contextlib.AsyncExitStack, time_lags: Ti
     sampler.start()
     stack.callback(sampler.stop)
     addresses = {name: str(Address(*told)) for name, told in clusters.default.advertised.items()}
-    return Figures(
+    figures = Figures(
         clusters,
         observed.counters,
         sampler,
@@ -129,3 +129,5 @@ def _figures(observed: Observed, stack: contextlib.AsyncExitStack, time_lags: Ti
         refusal=observed.refusal,
         time_lags=time_lags,
     )
+    stack.callback(figures.work.close)
+    return figures
