@@ -43,7 +43,9 @@ async def ask(users: Users, peer: str | None, authorization: bytes | None = None
     """Status, text and headers of the response; the page shows the user."""
     clock = MovableClock()
     clock.bind(asyncio.get_running_loop())
-    visitors = Visitors(users, None, Sessions(users, clock, 60_000), Audit(clock), clock, 0, is_loopback)
+    visitors = Visitors(
+        users, None, Sessions(users, clock, 60_000), Audit(clock), clock, 0, is_loopback, "127.0.0.1:9092"
+    )
 
     async def page(scope: Scope, receive: Receive, send: Send) -> None:
         shown = visitors.refusal(Request(scope)) or PlainTextResponse(str(scope.get(PRINCIPAL, ANONYMOUS)))
@@ -119,7 +121,9 @@ async def test_repeated_requests_are_logged_once(users: Users) -> None:
     async def check(_token: str) -> Bearer:
         return Bearer("joe", 1_000)
 
-    visitors = Visitors(users, check, Sessions(users, clock, 60_000), Audit(clock), clock, 0, is_loopback)
+    visitors = Visitors(
+        users, check, Sessions(users, clock, 60_000), Audit(clock), clock, 0, is_loopback, "127.0.0.1:9092"
+    )
     app = visitors.known(PlainTextResponse("shown"))
 
     async def come(*logins: bytes, peer: str = ELSEWHERE) -> list[tuple[str, str, str]]:
@@ -146,7 +150,9 @@ async def test_open_streams_check_whether_the_login_is_valid(users: Users) -> No
     async def check(_token: str) -> Bearer:
         return Bearer("jane", 1_000)
 
-    visitors = Visitors(users, check, Sessions(users, clock, 60_000), Audit(clock), clock, 0, is_loopback)
+    visitors = Visitors(
+        users, check, Sessions(users, clock, 60_000), Audit(clock), clock, 0, is_loopback, "127.0.0.1:9092"
+    )
     askers: list[Viewer] = []
 
     async def page(scope: Scope, receive: Receive, send: Send) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import socket
 from base64 import b64encode
 from pathlib import Path
@@ -23,7 +24,7 @@ from headrace.security.access.principal import Principal
 from headrace.testing import InProcessServer
 
 if TYPE_CHECKING:
-    from headrace.console.event_stream import Fragment, Granted, LoadPage
+    from headrace.console.event_stream import AskFor, Fragment, Granted, LoadPage
     from headrace.console.server_data import Figures
 
 
@@ -109,6 +110,31 @@ def test_records_are_sent_as_they_arrive(server: InProcessServer) -> None:
     Safe().feed(told["html"])
 
 
+def test_records_of_all_partitions_are_followed(server: InProcessServer) -> None:
+    create(server, ("followed", 3))
+    produce(server, "followed", (b"before", b"x"), partition=2)
+    stream = Stream(server, "/topics/followed/records?tail=0:0,1:0,2:1")
+    only = Stream(server, "/topics/followed/records?q=wanted&tail=0:0,1:0,2:1")
+    assert stream.event()[0] == only.event()[0] == "cells"
+    for partition in range(3):
+        produce(server, "followed", (b"k", b"wanted" if partition == 1 else b"other"), partition=partition)
+
+    def rows(stream: Stream, count: int) -> list[tuple[str, str]]:
+        found: list[tuple[str, str]] = []
+        while len(found) < count:
+            server.clock.advance(seconds=2)
+            name, told = stream.event()
+            if name == "rows":
+                assert isinstance(told, dict)
+                found += re.findall(r"partition=(\d+)&amp;from=\d+&amp;show=(\d+)", told["html"])
+        return sorted(found)
+
+    assert rows(stream, 3) == [("0", "0"), ("1", "0"), ("2", "1")]
+    assert rows(only, 1) == [("1", "0")]
+    stream.close()
+    only.close()
+
+
 def test_streams_end_with_their_topic_their_login_and_the_server(tmp_path: Path) -> None:
     first = tmp_path / "first"
     first.write_text("jane:secret")
@@ -157,7 +183,11 @@ def test_one_visitor_has_a_share_of_the_open_pages(tmp_path: Path) -> None:
 def test_who_has_many_pages_open_makes_room_for_who_has_few() -> None:
     figures = SimpleNamespace(sampler=SimpleNamespace(looks=set()))
     streams = EventStreams(
-        cast("Figures", figures), cast("LoadPage", None), cast("Fragment", None), cast("Granted", None)
+        cast("Figures", figures),
+        cast("LoadPage", None),
+        cast("Fragment", None),
+        cast("Granted", None),
+        cast("AskFor", None),
     )
 
     def target(user: str) -> Target:

@@ -18,6 +18,7 @@ from headrace.broker.admin.audit import Audit
 from headrace.broker.admin.users import TooManyLogins, Users
 from headrace.broker.logins import Bearer, LoginRefused
 from headrace.broker.runtime.clock import Clock, pause
+from headrace.console import commands
 from headrace.console.registry import LASTS, PRINCIPAL, SESSION
 from headrace.console.sessions import Sessions
 from headrace.http.connection import CERTIFIED
@@ -71,10 +72,12 @@ class Visitors:
         clock: Clock,
         delay_ms: int,
         is_loopback: Callable[[str], bool],
+        bootstrap: str,
     ) -> None:
         """Create it.
 
         `tokens`: checks tokens; None: tokens are rejected. `delay_ms`: the delay after a failed login.
+        `bootstrap`: address of the Kafka listener for commands.
         """
         self._users = users
         self._tokens = tokens
@@ -84,6 +87,7 @@ class Visitors:
         self._clock = clock
         self._delay_ms = delay_ms
         self._is_loopback = is_loopback
+        self.bootstrap = bootstrap
 
     @property
     def take_passwords(self) -> bool:
@@ -95,8 +99,8 @@ class Visitors:
         if PRINCIPAL in request.scope or (request.client is not None and self._is_loopback(request.client.host)):
             return None
         if not self.take_passwords and self._tokens is None:
-            text = "Without users this answers requests from this machine only: headrace users create NAME.\n"
-            return PlainTextResponse(text, 403)
+            text = "Without users this answers requests from this machine only. Create one there:"
+            return PlainTextResponse(f"{text} {commands.creating_user(self.bootstrap)}\n", 403)
         if (to_login := self.to_login(request)) is not None:
             return to_login
         if "sec-fetch-mode" in request.headers:

@@ -14,11 +14,11 @@ import msgspec
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from headrace.console import record_reader
-from headrace.console.registry import Page, Target
+from headrace.broker.virtual_clusters import UnknownCluster
+from headrace.console.record_tail import RecordTail
+from headrace.console.registry import NotFound, Page, Target, ViewRequest
 from headrace.console.server_data import Figures
 from headrace.console.text import name_of
-from headrace.console.views.records import row
 from headrace.security.access.principal import ANONYMOUS
 from headrace.text.addresses import holder
 from headrace.topics.errors import TopicError, UnknownTopic
@@ -31,7 +31,6 @@ _QUIET_MS = 10_000
 """After this time without changes a comment is sent, to detect closed connections."""
 _SOON_MS = 400
 """Interval of closely watched pages."""
-_TAIL_ROWS = 50
 BANNER = "banner"
 """Cell of every page: why the server accepts no records."""
 _CLOSELY = frozenset({"Group"})
@@ -51,12 +50,13 @@ class Told(msgspec.Struct):
 LoadPage = Callable[[Page, Target], Awaitable[Told | None]]
 Fragment = Callable[[str, Page, Target, object], str]
 Granted = Callable[[Page, Target], bool]
+AskFor = Callable[[Page, Target], ViewRequest]
 
 
 class EventStreams:
     """All open streams."""
 
-    def __init__(self, figures: Figures, load: LoadPage, fragment: Fragment, granted: Granted) -> None:
+    def __init__(self, figures: Figures, load: LoadPage, fragment: Fragment, granted: Granted, ask_for: AskFor) -> None:
         """Start empty.
 
         `load` returns a page's data; None: its subject is gone.
@@ -65,6 +65,7 @@ class EventStreams:
         self.load = load
         self.fragment = fragment
         self.granted = granted
+        self.ask_for = ask_for
         self.closing = False
         self._open: dict[EventStream, None] = {}
         """The oldest first."""
@@ -141,8 +142,7 @@ class EventStream(Response):
         watched = self._watch()
         try:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
-            tail = self._target.query.get("tail", "")
-            news = self._rows(int(tail[:19])) if tail.isdecimal() and self._page.name == "Records" else self._news()
+            news = self._rows() if self._page.name == "Records" else self._news()
             async for text in news:
                 if gone.done() or self._over:
                     break
@@ -220,59 +220,33 @@ class EventStream(Response):
                 parts.append(b": nothing new\n\n")
             yield b"".join(parts)
 
-    async def _rows(self, offset: int) -> Any:
-        figures, query = self._streams.figures, self._target.query
-        broker = figures.clusters.get(query.get("cluster", "default"))
-        name = name_of(self._target.raw_path.split("/")[2])
-        told = query.get("partition", "0")
-        index = int(told[:9]) if told.isdecimal() else 0
-        key = query.get("key", "")
-        part = key.encode("utf-8", "surrogateescape")
-        try:
-            live = broker.topics.get(name)
-            partition = live.partition(index)
-        except UnknownTopic:
-            yield _event("gone", "")
-            return
+    async def _rows(self) -> Any:
+        figures = self._streams.figures
+        clock = figures.clusters.clock
 
-        def grown(size: int) -> None:
-            clock = figures.clusters.clock
+        def soon() -> None:
             clock.call_at(clock.ticks_ms() + _SOON_MS, self.wake)
 
-        partition.watch(grown)
         try:
+            tail = RecordTail(self._streams.ask_for(self._page, self._target), soon)
+        except (NotFound, UnknownCluster, UnknownTopic):
+            yield _event("gone", "")
+            return
+        with tail.watching():
             while self._streams.granted(self._page, self._target):
                 try:
-                    newest = max(offset, partition.visible_end(record_reader.ISOLATION) - _TAIL_ROWS)
-                    read = await record_reader.some(
-                        figures,
-                        broker,
-                        partition,
-                        newest,
-                        _TAIL_ROWS,
-                        part,
-                    )
+                    rows = await tail.rows()
                 except TopicError as error:
-                    yield _event("gone" if partition.deleted else "problem", str(error))
-                    if partition.deleted:
+                    yield _event("gone" if tail.deleted else "problem", str(error))
+                    if tail.deleted:
                         return
                     continue
-                passed = newest - offset
-                offset = max(offset, read.following)
-                rows = [row(live, index, each, broker.cluster, {"partition": index, "key": key}) for each in read.found]
-                cells = {
-                    "start": f"{partition.log_start:,}",
-                    "end": f"{partition.visible_end(record_reader.ISOLATION):,}",
-                    BANNER: figures.banner,
-                }
-                parts = [_event("cells", cells)]
+                parts = [_event("cells", {**tail.cells(), BANNER: figures.banner})]
                 if rows:
                     html = self._streams.fragment("rows.html", self._page, self._target, {"rows": rows})
-                    parts.append(_event("rows", {"html": html, "passed": passed}))
+                    parts.append(_event("rows", {"html": html, "passed": tail.passed}))
                 yield b"".join(parts)
             yield _event("gone", "")
-        finally:
-            partition.unwatch(grown)
 
 
 def _visitor(target: Target) -> str:

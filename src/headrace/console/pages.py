@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import structlog
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headrace import __version__
 from headrace.broker.virtual_clusters import DEFAULT, UnknownCluster
-from headrace.console import tables, text, views
+from headrace.console import commands, tables, text, views
 from headrace.console.authentication import Visitors, wants_page
 from headrace.console.event_list import chosen_kind
 from headrace.console.event_stream import BANNER, EventStreams, Told
@@ -79,7 +79,9 @@ class Pages:
         self._routes = {
             page.name: Route(page.path, self._answer_of(page), methods=[page.method]) for page in _ordered()
         }
-        self._streams = EventStreams(figures, self._told, self._fragment, self._granted)
+        self._streams = EventStreams(
+            figures, self._told, self._fragment, self._granted, lambda page, target: self._ask(page, target, {})
+        )
 
     @property
     def routes(self) -> tuple[BaseRoute, ...]:
@@ -148,6 +150,8 @@ class Pages:
         except TopicError as error:
             _log.warning("a console page failed", page=page.name, reason=str(error))
             ask, view = self._nowhere(request), _missing(f"The storage does not answer: {error}", 503)
+        if view.download is not None:
+            return StreamingResponse(view.download.pieces(), headers={**HEADERS, **view.download.headers})
         # Many pages may have received their data in the same turn of the event loop.
         await self._figures.clusters.lane.turn()
         return self._html(view, ask, request)
@@ -190,6 +194,8 @@ class Pages:
                 cluster=cluster,
                 clusters=clusters if len(clusters) > 1 else [],
                 link=lambda path, **query: text.link(path, cluster, query),
+                command=lambda *words: commands.for_kafka(self._figures.bootstrap, *words, cluster=cluster),
+                storage_command=lambda *words: commands.for_storage(self._figures.storage, *words),
                 assets=ASSETS,
                 version=__version__,
                 broker=ask.broker.node_id,

@@ -1,4 +1,4 @@
-"""Read some records of a partition, from an offset or by key, with limited decompression."""
+"""Read some records of a partition from an offset, with limited decompression."""
 
 from functools import partial
 from typing import TYPE_CHECKING
@@ -27,6 +27,8 @@ _MOST_DECOMPRESSED = 32 << 20
 """Maximum bytes that one page decompresses."""
 _ROOM = 2 << 20
 """Bytes per read."""
+_FEW, _ROOM_OF_FEW = 10, 64 << 10
+"""At most this many records are read with fewer bytes."""
 _MOST_KEPT = 8 << 20
 """Maximum bytes of records that one page keeps, each truncated."""
 _COMPRESSED = 64 << 10
@@ -67,17 +69,17 @@ class Read(msgspec.Struct):
 
 
 class _Sink:
-    def __init__(self, decompression: Decompression, most: int, part: bytes) -> None:
+    def __init__(self, decompression: Decompression, most: int) -> None:
         self._decompression = decompression
         self._most = most
-        self._part = part
+        self._room = _ROOM if most > _FEW else _ROOM_OF_FEW
         self._decompressed = self._kept = 0
         self.read = Read()
 
     def room(self) -> int:
         enough = len(self.read.found) >= self._most
         full = enough or self._decompressed >= _MOST_DECOMPRESSED or self._kept >= _MOST_KEPT
-        return 0 if full else _ROOM
+        return 0 if full else self._room
 
     async def take(self, partition: Source, batches: list[Buffer], offset: int, not_before_ms: int | None) -> int:
         for batch in batches:
@@ -90,7 +92,7 @@ class _Sink:
                 batch,
                 header.base_offset,
                 offset,
-                self._part,
+                b"",
                 most=self._most - len(self.read.found),
                 most_bytes=_MOST_KEPT - self._kept,
                 most_headers=MOST_HEADERS,
@@ -147,9 +149,8 @@ async def some(
     partition: Partition,
     offset: int,
     most: int,
-    part: bytes = b"",
 ) -> Read:
-    """Return at most `most` records from an offset whose keys contain `part`.
+    """Return at most `most` records from an offset.
 
     Records before the log start offset are skipped.
 
@@ -160,7 +161,7 @@ async def some(
         await broker.lane.turn()
         granted = await broker.reads.acquire(_MOST_KEPT)
         try:
-            sink = _Sink(figures.clusters.decompression, most, part)
+            sink = _Sink(figures.clusters.decompression, most)
             sink.read.following = await read(
                 partition, offset, sink, large_reads=broker.large_reads, isolation=ISOLATION
             )

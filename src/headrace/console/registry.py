@@ -12,6 +12,7 @@ import msgspec
 
 from headrace.broker.broker import Broker
 from headrace.broker.runtime.scheduler import TimeSlice
+from headrace.console.downloads import Download
 from headrace.console.sessions import MOST_FIELDS
 from headrace.security.access.principal import ANONYMOUS, Principal
 from headrace.security.access.required_acls import CLUSTER_NAME, Operation, Resource, ResourceType, Rule, Rules
@@ -121,6 +122,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     shape: Any = None
     """While it is equal, `cells` has every change."""
     status: int = 200
+    download: Download | None = None
+    """A file instead of a page."""
 
 
 class Refused(Exception):

@@ -16,6 +16,8 @@ from headrace.broker.time_lag import TimeLags
 from headrace.broker.topics.live import LiveTopic
 from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.console import text
+from headrace.console.decoding import RecordDecoder, Work
+from headrace.console.record_search import Searches
 from headrace.console.sampler import Sampler
 from headrace.metrics.counters import ConnectedClient, Counters, ProcessFacts, StoreFacts
 
@@ -82,6 +84,7 @@ class Figures:
         entries: Entries,
         refusal: Callable[[], str],
         time_lags: TimeLags,
+        decoder: RecordDecoder | None = None,
     ) -> None:
         """Create it.
 
@@ -102,6 +105,8 @@ class Figures:
         self.time_lags = time_lags
         self.reading = asyncio.Semaphore(_MOST_READING)
         """Limits pages that read records, because each holds megabytes."""
+        self.work = Work(decoder)
+        self.searches = Searches()
         self._store = store
         self._facts: tuple[StoreFacts | None, ProcessFacts] | None = None
         self._facts_ms = 0
@@ -112,6 +117,11 @@ class Figures:
     def writes(self) -> bool:
         """Whether pages may change something."""
         return self.clusters.settings.console_write
+
+    @property
+    def bootstrap(self) -> str:
+        """Address of the first Kafka listener."""
+        return next(iter(self.addresses.values()))
 
     @property
     def banner(self) -> str:

@@ -115,6 +115,12 @@ class Registry:
         schemas = await self.store.schemas(found.values())
         return [Referenced(name, schema) for name, schema in zip(found, schemas, strict=True)]
 
+    async def with_references(self, version: Version) -> tuple[Schema, list[Referenced]]:
+        """Return the schema of a version, and all that it refers to, in order of dependency. Raises RegistryError."""
+        _, found = self._resolved(version.references)
+        (schema,) = await self.store.schemas([version])
+        return schema, await self._referenced(found)
+
     async def parsed(self, given: Given, steps: Steps) -> tuple[Parsed, tuple[Reference, ...]]:
         """Return a parsed schema, and its references with versions. Raises RegistryError."""
         self._check(given)

@@ -90,6 +90,31 @@ def _written(main: Any) -> str:
         raise InvalidSchema(f"Invalid Protobuf schema: its descriptor contradicts itself: {error!r:.200}") from None
 
 
+def descriptor_set(descriptor: bytes, referenced: Sequence[Referenced]) -> bytes:
+    """Return a FileDescriptorSet of a stored schema and all that it imports, with the schema last."""
+    types = _types()
+    given = {one.name: types.FileDescriptorProto.FromString(one.schema.descriptor) for one in referenced}
+    main = types.FileDescriptorProto.FromString(descriptor)
+    given[MAIN if MAIN not in given else f"{MAIN}.main"] = main
+    found = types.FileDescriptorSet()
+    added: set[str] = set()
+
+    def add(name: str, file: Any) -> None:
+        if file is None or name in added:
+            return
+        added.add(name)
+        for each in file.dependency:
+            if each not in given:
+                add(each, _well_known(each))
+        found.file.add().CopyFrom(file)
+        found.file[-1].name = name
+
+    for name, file in given.items():
+        add(name, file)
+    made: bytes = found.SerializeToString()
+    return made
+
+
 def serialized(descriptor: bytes) -> str:
     """Return a serialized descriptor in base64, as clients get it with `format=serialized`."""
     return base64.b64encode(descriptor).decode()

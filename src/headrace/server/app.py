@@ -23,6 +23,7 @@ from headrace.broker.runtime.clock import Clock, RunningClock, SystemClock
 from headrace.broker.services import Services
 from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.console.authentication import Visitors
+from headrace.console.decoding import RecordDecoder
 from headrace.http import app as http_app
 from headrace.http.app import ResetCall, StartupGate
 from headrace.http.hosts import HostCheck, Hosts
@@ -47,6 +48,7 @@ from headrace.server.console import Observed, shown, visitors_of
 from headrace.server.health import HealthCheck
 from headrace.server.listeners import KafkaListeners, Listening, open_listeners
 from headrace.server.process import DelayWatch, Stop, limit_cache_with_file_reader, prepared, settle_memory
+from headrace.server.record_decoder import RegistryDecoder
 from headrace.server.schema_registry import opened_registry, registry_app
 from headrace.server.storage import opened_storage
 from headrace.storage.layout.keys import Keyspace
@@ -144,7 +146,16 @@ async def _answering(
         stack.push_async_callback(end, asyncio.create_task(health.run(), name="health"))
         observed = await stack.enter_async_context(
             _observed(
-                options, storage, clusters, counters, connections, kafka.clients, listening.url, log_lines_lost, health
+                options,
+                storage,
+                clusters,
+                counters,
+                connections,
+                kafka.clients,
+                listening.url,
+                log_lines_lost,
+                health,
+                None if schemas is None else RegistryDecoder(schemas),
             )
         )
         visitors = visitors_of(clusters, known)
@@ -298,6 +309,7 @@ async def _observed(
     http: str,
     log_lines_lost: Callable[[], int],
     health: HealthCheck,
+    decoder: RecordDecoder | None,
 ) -> AsyncIterator[Observed]:
     data = options.disk if options.redis else options.data
     evicting = storage.evicting if options.redis else None
@@ -317,6 +329,7 @@ async def _observed(
                 data=data,
                 log_lines_lost=log_lines_lost,
                 refusal=lambda: health.refusal,
+                decoder=decoder,
             )
         finally:
             await end(watching)

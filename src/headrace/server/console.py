@@ -10,6 +10,7 @@ from starlette.routing import BaseRoute, Route
 from headrace.broker.time_lag import TimeLags
 from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.console.authentication import Visitors
+from headrace.console.decoding import RecordDecoder
 from headrace.console.login import LoginPages
 from headrace.console.metrics import MetricsPage
 from headrace.console.pages import Pages
@@ -48,6 +49,8 @@ class Observed(msgspec.Struct, frozen=True):
     """Number of log lines that could not be written."""
     refusal: Callable[[], str]
     """Why no records are accepted, as of the last health check; empty: they are."""
+    decoder: RecordDecoder | None = None
+    """Decodes records by the server's schema registry, if it has one."""
 
 
 class Entries:
@@ -73,6 +76,7 @@ def visitors_of(clusters: VirtualClusters, known: Known) -> Visitors:
         clock,
         settings.connection_failed_authentication_delay_ms,
         is_loopback,
+        str(Address(*next(iter(clusters.default.advertised.values())))),
     )
 
 
@@ -114,7 +118,7 @@ def _figures(observed: Observed, stack: contextlib.AsyncExitStack, time_lags: Ti
     sampler.start()
     stack.callback(sampler.stop)
     addresses = {name: str(Address(*told)) for name, told in clusters.default.advertised.items()}
-    return Figures(
+    figures = Figures(
         clusters,
         observed.counters,
         sampler,
@@ -127,4 +131,7 @@ def _figures(observed: Observed, stack: contextlib.AsyncExitStack, time_lags: Ti
         entries=Entries(),
         refusal=observed.refusal,
         time_lags=time_lags,
+        decoder=observed.decoder,
     )
+    stack.callback(figures.work.close)
+    return figures

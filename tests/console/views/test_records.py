@@ -1,10 +1,14 @@
 """The console's records pages over HTTP, with hostile input shown as text."""
 
+import csv
+import io
+import json
 import re
+from base64 import b64decode
 from html import unescape
 
 import redis
-from tests.console.visiting import ask, create, produce
+from tests.console.visiting import EVIL, ask, create, produce
 from tests.harness.waiting import wait_for
 from tests.oci.conftest import COMPARTMENT, Api
 
@@ -37,6 +41,18 @@ def test_a_record_is_shown_as_kafka_oci_and_redis_have_it(server: InProcessServe
     assert "this is record 4 of 5 in it" in page
 
 
+def offsets_of(server: InProcessServer, path: str) -> list[tuple[int, int]]:
+    """Return partition and offset of the records on a page, in order."""
+    found = re.findall(r'href="[^"]*partition=(\d+)&amp;from=\d+&amp;show=(\d+)#record', ask(server, path).html)
+    return [(int(partition), int(offset)) for partition, offset in found]
+
+
+def following(server: InProcessServer, path: str) -> str:
+    """Return the address at which a search continues."""
+    link = re.search(r'; <a href="([^"]+)">continue</a>', ask(server, path).html)
+    return "" if link is None else unescape(link[1])
+
+
 def test_records_are_found_by_offset_time_and_key(server: InProcessServer) -> None:
     create(server, ("found", 2))
     produce(server, "found", *((b"even" if n % 2 == 0 else b"odd", b"v%d" % n) for n in range(120)), partition=1)
@@ -51,5 +67,89 @@ def test_records_are_found_by_offset_time_and_key(server: InProcessServer) -> No
     assert offsets("from=oldest&key=odd") == list(range(1, 101, 2))
     assert offsets("at=1h") == list(range(50))
     assert offsets("at=@" + "9" * 14) == []
-    # Without a partition it is the first that has records.
-    assert "Partition 1: offsets 0 to 120" in ask(server, "/topics/found/records").text
+    # Without a partition, the page shows the newest records of all.
+    assert offsets_of(server, "/topics/found/records") == [(1, offset) for offset in range(95, 120)]
+    assert "All 2 partitions" in ask(server, "/topics/found/records").text
+
+
+def test_a_search_covers_all_partitions_and_states_what_it_covered(server: InProcessServer) -> None:
+    create(server, ("sought", 3))
+    for partition in range(3):
+        records = ((b"key-%d" % n, b'{"n": %d, "who": {"id": "p%d"}}' % (n, partition)) for n in range(400))
+        produce(server, "sought", *records, partition=partition)
+    path = "/topics/sought/records?"
+    page = ask(server, path + "q=key-399").text
+    assert "Searched offsets 0 to 399 of 3 partitions, 1,200 records in" in page
+    assert "s; 3 matches." in page
+    assert sorted(offsets_of(server, path + "q=key-399")) == [(0, 399), (1, 399), (2, 399)]
+    assert offsets_of(server, path + "q=key-399&partition=1") == [(1, 399)]
+    assert offsets_of(server, path + "q=7&field=n") == [(0, 7), (1, 7), (2, 7)]
+    assert offsets_of(server, path + "q=p2&field=who.id&key=key-12&from=100") == [
+        (2, offset) for offset in range(120, 130)
+    ]
+    assert offsets_of(server, path + "field=who.none") == []
+    assert "No record in this range matches." in ask(server, path + "q=absent").text
+    assert offsets_of(server, path + "q=KEY-399") == []
+
+
+def test_a_search_with_many_matches_continues_until_everything_was_searched(server: InProcessServer) -> None:
+    create(server, ("plenty", 3))
+    for partition in range(3):
+        produce(server, "plenty", *((None, b"match %d" % n) for n in range(70)), partition=partition)
+    path, found = "/topics/plenty/records?q=match", []
+    pages = 0
+    while path:
+        found += offsets_of(server, path)
+        path = following(server, path)
+        pages += 1
+    assert sorted(found) == [(partition, offset) for partition in range(3) for offset in range(70)]
+    assert pages == 5
+    for wrong in ("0:99999999999999999999", "9:1", "0:1,", ":", "0:-1", "x" * 5000):
+        assert ask(server, f"/topics/plenty/records?q=match&positions={wrong}").status == 200, wrong
+
+
+def test_a_search_covers_a_window_of_many_partitions_at_a_time(server: InProcessServer) -> None:
+    create(server, ("wide", 120))
+    for partition in (3, 60, 119):
+        produce(server, "wide", (b"needle", None), partition=partition)
+    path, found = "/topics/wide/records?q=needle", []
+    while path:
+        found += offsets_of(server, path)
+        path = following(server, path)
+    assert found == [(3, 0), (60, 0), (119, 0)]
+
+
+def test_what_is_shown_can_be_downloaded_without_loss(server: InProcessServer) -> None:
+    create(server, ("saved", 2))
+    sent = [(b"=1+1", b'caf\xc3\xa9, "quoted"\nline'), (b"\xff\x00", b""), (None, None), (b"'a", b"@x\x00")]
+    produce(server, "saved", *sent)
+    answer = ask(server, "/topics/saved/records?download=jsonl")
+    assert answer.headers["content-type"] == "application/x-ndjson"
+    assert answer.headers["content-disposition"] == 'attachment; filename="saved-records.jsonl"'
+    lines = [json.loads(line) for line in answer.body.decode().splitlines()]
+    assert [line["offset"] for line in lines] == [0, 1, 2, 3]
+
+    def data(line: dict[str, str | None], name: str) -> bytes | None:
+        if f"{name}_base64" in line:
+            return b64decode(line[f"{name}_base64"] or "")
+        found = line[name]
+        return None if found is None else found.encode()
+
+    assert [(data(line, "key"), data(line, "value")) for line in lines] == sent
+    assert lines[0]["headers"] == [{"name": EVIL, "value": EVIL}, {"name": "none", "value": None}]
+    answer = ask(server, "/topics/saved/records?download=csv")
+    rows = list(csv.DictReader(io.StringIO(answer.body.decode(), newline="")))
+
+    def cell(row: dict[str, str], name: str) -> bytes | None:
+        assert not row[name].startswith(("=", "+", "-", "@")), "a spreadsheet would evaluate it"
+        match row[f"{name}_encoding"]:
+            case "null":
+                return None
+            case "base64":
+                return b64decode(row[name].removeprefix("'"))
+        return row[name].removeprefix("'").encode()
+
+    assert [(cell(row, "key"), cell(row, "value")) for row in rows] == sent
+    only = ask(server, "/topics/saved/records?q=caf&download=csv").body.decode()
+    assert len(list(csv.reader(io.StringIO(only, newline="")))) == 2
+    assert ask(server, "/topics/saved/records?download=exe").headers["content-type"].startswith("text/html")

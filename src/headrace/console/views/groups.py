@@ -1,6 +1,5 @@
 """`/groups` and `/groups/NAME`: consumer groups; a group with its members and lags, and its reset."""
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from math import isnan, nan
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 from headrace.broker import group_lag
 from headrace.broker.coordinator.group_runner import GroupRunner
 from headrace.broker.group_lag import CommittedOffset, Planned, Share
-from headrace.console import charts, event_list, text
+from headrace.console import charts, commands, event_list, text
 from headrace.console.event_list import event_cells
 from headrace.console.history import Ring
 from headrace.console.pagination import Slice, cut
@@ -296,8 +295,7 @@ async def _plan(ask: ViewRequest, refused: str) -> dict[str, Any] | None:
     if target is not None and not wrong:
         moves = await _moves(ask, target, topic)
     page = await _page_of(moves, ask, lambda move: _ordered(move.topic, move.partition))
-    # Clients chose the names: quote them for the shell.
-    command = ["headrace", "groups", "reset", text.name(ask.path["name"]), f"--to-{given.get('to', 'latest')}"]
+    command = ["groups", "reset", text.name(ask.path["name"]), f"--to-{given.get('to', 'latest')}"]
     if given.get("to") in {"offset", "time"}:
         command.append(text.name(given.get("at", "")))
     if topic is not None:
@@ -319,7 +317,7 @@ async def _plan(ask: ViewRequest, refused: str) -> dict[str, Any] | None:
         ],
         "page": page,
         "count": len(moves),
-        "command": shlex.join([*command, "--execute"]),
+        "command": commands.for_kafka(ask.figures.bootstrap, *command, "--execute", cluster=ask.broker.cluster),
     }
 
 

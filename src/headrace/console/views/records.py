@@ -2,44 +2,84 @@
 
 import json
 from base64 import b64encode
+from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import Any
 
+import msgspec
+
+from headrace.broker.partition.partition import Partition
 from headrace.broker.topics.live import LiveTopic
-from headrace.console import record_reader, text
+from headrace.console import positions, record_reader, text
+from headrace.console.decoding import LATE, Decoded
+from headrace.console.downloads import FORMATS, Download, Row, headers_of
+from headrace.console.record_filter import Filter
 from headrace.console.record_reader import ISOLATION, Found
-from headrace.console.registry import NotFound, View, ViewRequest, page, topic_rule
+from headrace.console.record_search import MOST_S, ROWS, WINDOW, Match, Result, TooManySearches, search
+from headrace.console.registry import SHOWN, NotFound, View, ViewRequest, page, topic_rule
 from headrace.console.server_data import broker_text, led_here
 from headrace.console.views.topics import live_topic
 from headrace.records.walk import Record
-from headrace.security.access.required_acls import Operation
+from headrace.security.access.principal import ANONYMOUS
+from headrace.security.access.required_acls import SERVER, Operation, Resource, ResourceType
 from headrace.text import times
 from headrace.text.escaping import json_text, shown
 
-ROWS = 50
 _BASE64 = 240
 """Maximum bytes of a key or value in the API JSON view."""
 _CODECS = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 
 
+COLUMNS = (
+    "topic", "partition", "offset", "timestamp", "key", "value", "headers",
+    "key_schema", "key_decoded", "value_schema", "value_decoded",
+)  # fmt: skip
+"""Columns of a download."""
+
+
 @page("Records", "/topics/{name:path}/records", needs=(topic_rule(Operation.READ),))
 async def records(ask: ViewRequest) -> View:
-    """Return the page with records of a partition."""
+    """Return the page with records of a partition, or of all of them."""
     live = live_topic(ask)
+    query = ask.query
+    wanted = Filter.of(query.get("key", ""), query.get("q", ""), query.get("field", ""))
+    index = asked_partition(ask, live)
+    if index is None or wanted:
+        listed = await _several(ask, live, index, wanted)
+    else:
+        listed = await _single(ask, live, index)
+    if query.get("download") in FORMATS:
+        rows = [_downloaded(live, each) for each in listed.matches]
+        return View(
+            template="", title="", download=Download(query["download"], f"{live.topic.name}-records", COLUMNS, rows)
+        )
+    return _page(ask, live, index, wanted, listed)
+
+
+class Listed(msgspec.Struct):
+    """The records of a page, and where it continues."""
+
+    matches: list[Match]
+    wrong: str
+    passed_over: int
+    positions: str
+    """Where following begins."""
+    searched: dict[str, object] | None = None
+    """What a search covered."""
+    record: dict[str, Any] | None = None
+    """The record that is shown in full."""
+    begin: int | None = None
+    """The first offset of one partition."""
+    next: str = ""
+    before: str = ""
+    oldest: str = ""
+    newest: str = ""
+
+
+def _page(ask: ViewRequest, live: LiveTopic, index: int | None, wanted: Filter, listed: Listed) -> View:
     name, query = live.topic.name, ask.query
-    index, offset, wrong = await _start(ask, live)
-    partition = live.partitions[index]
-    key = query.get("key", "")
-    part = key.encode("utf-8", "surrogateescape")
-    read = await record_reader.some(ask.figures, ask.broker, partition, offset, ROWS, part)
-    chosen = None
-    if query.get("show", "").isdecimal():
-        at = int(query["show"][:19])
-        if partition.log_start <= at < partition.visible_end(ISOLATION):
-            one = await record_reader.some(ask.figures, ask.broker, partition, at, 1)
-            chosen = _whole(ask, live, index, one.found[0]) if one.found else None
-    common = {"partition": index, "key": key}
-    end = partition.visible_end(ISOLATION)
-    rows = [row(live, index, each, ask.broker.cluster, common | {"from": offset}) for each in read.found]
+    common = {} if listed.begin is None else {"from": listed.begin}
+    kept = {each: query.get(each) for each in ("partition", "from", "at", "key", "q", "field", "positions", "first")}
     data = {
         "name": name,
         "shown": text.name(name),
@@ -47,44 +87,190 @@ async def records(ask: ViewRequest) -> View:
         "path": text.records(name),
         "cluster": ask.broker.cluster,
         "partitions": len(live.partitions),
-        "partition": index,
+        "partition": "" if index is None else index,
+        "elsewhere": _elsewhere(ask, live) if index is None else "",
         "begin": query.get("from", ""),
         "at": query.get("at", ""),
-        "key": key,
-        "rows": rows,
-        "record": chosen,
-        "wrong": wrong,
-        "passed_over": read.passed_over,
-        "log_end": end,
-        "next": _on(ask, live, common, read.following) if read.following < end else "",
-        "before": _on(ask, live, common, max(partition.log_start, offset - ROWS))
-        if offset > partition.log_start
-        else "",
-        "oldest": _on(ask, live, common, partition.log_start),
-        "newest": _on(ask, live, common, max(partition.log_start, end - ROWS)),
+        "key": wanted.key,
+        "text": wanted.text,
+        "field": wanted.field,
+        "filtered": bool(wanted),
+        "rows": [row(live, each, ask.broker.cluster, common) for each in listed.matches],
+        "record": listed.record,
+        "wrong": listed.wrong,
+        "passed_over": listed.passed_over,
+        "positions": listed.positions,
+        "searched": listed.searched,
+        "next": listed.next,
+        "before": listed.before,
+        "oldest": listed.oldest,
+        "newest": listed.newest,
+        "downloads": [(each, text.records(name, ask.broker.cluster, **kept, download=each)) for each in FORMATS],
     }
-    cells = {"start": text.count(partition.log_start), "end": text.count(end)}
+    cells = {} if index is None else ends(live.partitions[index])
     return View(template="records.html", title=f"Records of {text.name(name)}", data=data, cells=cells, shape=0)
+
+
+def ends(partition: Partition) -> dict[str, str]:
+    """Return the cells with a partition's offsets."""
+    return {"start": text.count(partition.log_start), "end": text.count(partition.visible_end(ISOLATION))}
+
+
+def visible_schemas(ask: ViewRequest) -> Callable[[str], bool]:
+    """Return the function that returns whether the viewer may see schemas of a topic, as in the schema registry."""
+    return lambda topic: ask.may(SHOWN[ResourceType.TOPIC], Resource(ResourceType.TOPIC, topic, SERVER))
+
+
+def visitor(ask: ViewRequest) -> str:
+    """Return the name by which a viewer is counted."""
+    return ask.asker.host if ask.principal == ANONYMOUS else str(ask.principal)
+
+
+def chosen_partitions(live: LiveTopic, index: int | None, first: int = 0, most: int = WINDOW) -> list[Partition]:
+    """Return the partitions of a page: one, or those from `first` on that this server leads."""
+    if index is not None:
+        return [live.partitions[index]]
+    return [each for each in led_here(live) if each.index >= first][:most]
+
+
+def asked_partition(ask: ViewRequest, live: LiveTopic) -> int | None:
+    """Return the requested partition; None: all. Raises NotFound."""
+    told = ask.query.get("partition", "").strip()
+    if told in {"", "all"}:
+        return None if len(live.partitions) > 1 else 0
+    if not (told.isascii() and told.isdecimal()) or int(told[:9]) >= len(live.partitions):
+        raise NotFound(f"Topic {text.name(live.topic.name)} has no partition {text.name(told)}.")
+    index = int(told)
+    leader = live.partitions[index].leader
+    if leader is not None:
+        where = broker_text(ask.broker, leader)
+        raise NotFound(
+            f"Partition {index} of {text.name(live.topic.name)} is led by {where}. Open the console of that broker."
+        )
+    return index
+
+
+def _elsewhere(ask: ViewRequest, live: LiveTopic) -> str:
+    leaders = {each.leader for each in live.partitions if each.leader is not None}
+    if not leaders:
+        return ""
+    count = sum(each.leader is not None for each in live.partitions)
+    where = ", ".join(broker_text(ask.broker, each) for each in sorted(leaders))
+    return f"{text.many(count, 'partition')} led by other brokers: open the console of {where}."
+
+
+async def _single(ask: ViewRequest, live: LiveTopic, index: int) -> Listed:
+    partition, query = live.partitions[index], ask.query
+    if partition.leader is not None:
+        raise NotFound(f"Partition {index} is led by {broker_text(ask.broker, partition.leader)}.")
+    offset, wrong = await _start(ask, partition, ROWS)
+    read = await record_reader.some(ask.figures, ask.broker, partition, offset, ROWS)
+    end = partition.visible_end(ISOLATION)
+    common = {"partition": index}
+    listed = Listed(await _decoded(ask, index, read.found), wrong, read.passed_over, positions.written({index: end}))
+    listed.begin = offset
+    listed.next = _on(ask, live, common, read.following) if read.following < end else ""
+    if offset > partition.log_start:
+        listed.before = _on(ask, live, common, max(partition.log_start, offset - ROWS))
+    listed.oldest = _on(ask, live, common, partition.log_start)
+    listed.newest = _on(ask, live, common, max(partition.log_start, end - ROWS))
+    if query.get("show", "").isdecimal():
+        at = int(query["show"][:19])
+        if partition.log_start <= at < end:
+            one = await record_reader.some(ask.figures, ask.broker, partition, at, 1)
+            shown_ = await _decoded(ask, index, one.found)
+            listed.record = _whole(ask, live, shown_[0]) if shown_ else None
+    return listed
+
+
+async def _decoded(ask: ViewRequest, index: int, found: Sequence[Found]) -> list[Match]:
+    until = perf_counter() + MOST_S
+    chosen, examined = await ask.figures.work.run([each.record for each in found], visible_schemas(ask), until)
+    late = [(place, (LATE, LATE)) for place in range(examined, len(found))]
+    return [Match(index, found[place], parts) for place, parts in (*chosen, *late)]
+
+
+async def _several(ask: ViewRequest, live: LiveTopic, index: int | None, wanted: Filter) -> Listed:
+    """Read or search all partitions, or search one."""
+    query = ask.query
+    given = positions.read(query.get("positions", ""))
+    first = min(given, default=0)
+    if query.get("first", "").isdecimal():
+        first = int(query["first"][:9])
+    partitions = chosen_partitions(live, index, first)
+    share = ROWS if wanted else max(1, ROWS // max(1, len(partitions)))
+    starts, wrong = [], ""
+    for each in partitions:
+        start, reason = await _start(ask, each, share, oldest=bool(wanted))
+        starts.append(given.get(each.index, start))
+        wrong = wrong or reason
+    common = {
+        "partition": query.get("partition"), "from": query.get("from"), "at": _instant(ask),
+        "key": wanted.key, "q": wanted.text, "field": wanted.field,
+    }  # fmt: skip
+    try:
+        async with ask.figures.searches.turn(visitor(ask)):
+            result = await search(ask.figures, ask.broker, partitions, starts, wanted, visible_schemas(ask))
+    except TooManySearches as error:
+        return Listed([], str(error), 0, "")
+
+    def on(**more: object) -> str:
+        return text.records(live.topic.name, ask.broker.cluster, **{**common, **more})
+
+    followed = {each.index: each.visible_end(ISOLATION) for each in partitions}
+    listed = Listed(result.matches, wrong, result.passed_over, positions.written(followed))
+    listed.searched = _searched(result) if wanted else None
+    more = index is None and any(each.index > partitions[-1].index for each in led_here(live)) if partitions else False
+    if not result.complete:
+        listed.next = on(positions=positions.written((each.partition, each.position) for each in result.ranges))
+    elif more:
+        listed.next = on(first=partitions[-1].index + 1)
+    listed.oldest, listed.newest = on(**{"from": "oldest", "at": ""}), on(**{"from": "newest", "at": ""})
+    return listed
+
+
+def _instant(ask: ViewRequest) -> str:
+    """Return the time in the query as an absolute one, so that a search continues from the same time."""
+    at = ask.query.get("at", "").strip()
+    try:
+        return f"@{times.instant(at, ask.broker.clock.now_ms())}" if at else ""
+    except ValueError:
+        return ""
+
+
+_MOST_RANGES = 10
+
+
+def _searched(result: Result) -> dict[str, object]:
+    read = [each for each in result.ranges if each.position > each.start]
+    pairs = {(each.start, each.position - 1) for each in read}
+    count = text.many(len(read), "partition")
+    if len(pairs) == 1:
+        low, high = pairs.pop()
+        what = f"Searched offsets {low:,} to {high:,} of {count}"
+    else:
+        what = f"Searched {count}"
+    left = sum(each.end - each.position for each in result.ranges)
+    ranges = [f"{each.partition}: {each.start:,} to {each.position - 1:,}" for each in read[:_MOST_RANGES]]
+    more = len(read) - _MOST_RANGES
+    return {
+        "what": f"{what}, {text.many(result.records, 'record')} in {result.seconds:.1f} s",
+        "matches": f"{len(result.matches):,} {'match' if len(result.matches) == 1 else 'matches'}",
+        "ranges": ranges + ([f"and {more:,} more"] if more > 0 else []) if len(read) > 1 or not pairs else [],
+        "left": text.many(left, "offset") if left else "",
+    }
 
 
 def _on(ask: ViewRequest, live: LiveTopic, common: dict[str, Any], offset: int) -> str:
     return text.records(live.topic.name, ask.broker.cluster, **{**common, "from": offset})
 
 
-async def _start(ask: ViewRequest, live: LiveTopic) -> tuple[int, int, str]:
+async def _start(ask: ViewRequest, partition: Partition, rows: int, *, oldest: bool = False) -> tuple[int, str]:
+    """Return where a page begins in a partition, and what is wrong with the request."""
     query = ask.query
-    told = query.get("partition", "").strip() or str(_first(live))
-    if not (told.isascii() and told.isdecimal()) or int(told[:9]) >= len(live.partitions):
-        raise NotFound(f"Topic {text.name(live.topic.name)} has no partition {text.name(told)}.")
-    index = int(told)
-    partition = live.partitions[index]
-    if partition.leader is not None:
-        leader = broker_text(ask.broker, partition.leader)
-        raise NotFound(
-            f"Partition {index} of {text.name(live.topic.name)} is led by {leader}. Open the console of that broker."
-        )
     end = partition.visible_end(ISOLATION)
-    newest = max(partition.log_start, end - ROWS)
+    newest = max(partition.log_start, end - rows)
+    usual = partition.log_start if oldest else newest
     start, at = query.get("from", "").strip(), query.get("at", "").strip()
     if at:
         try:
@@ -92,42 +278,59 @@ async def _start(ask: ViewRequest, live: LiveTopic) -> tuple[int, int, str]:
                 partition, times.instant(at, ask.broker.clock.now_ms()), isolation=ISOLATION
             )
         except ValueError as error:
-            return index, newest, str(error)
-        return index, found.offset if found.offset >= 0 else partition.visible_end(ISOLATION), ""
-    match start:
-        case "" | "newest" | "latest":
-            return index, newest, ""
-        case "oldest" | "earliest":
-            return index, partition.log_start, ""
-        case _ if start.isascii() and start.isdecimal():
-            offset = int(start[:19])
-            wrong = "" if offset <= end else f"The log end offset is {end:,}."
-            return index, min(max(offset, partition.log_start), end), wrong
-    return index, newest, f"An offset is a whole number, oldest or newest; found {text.name(start)}."
+            return usual, str(error)
+        return found.offset if found.offset >= 0 else partition.visible_end(ISOLATION), ""
+    named = {"": usual, "newest": newest, "latest": newest, "oldest": partition.log_start}
+    if start in {*named, "earliest"}:
+        return named.get(start, partition.log_start), ""
+    if start.isascii() and start.isdecimal():
+        offset = int(start[:19])
+        wrong = "" if offset <= end else f"The log end offset of partition {partition.index} is {end:,}."
+        return min(max(offset, partition.log_start), end), wrong
+    return usual, f"An offset is a whole number, oldest or newest; found {text.name(start)}."
 
 
-def _first(live: LiveTopic) -> int:
-    here = led_here(live)
-    return next(
-        (each.index for each in here if each.visible_end(ISOLATION) > each.log_start), here[0].index if here else 0
-    )
-
-
-def row(live: LiveTopic, index: int, each: Found, cluster: str, query: dict[str, Any]) -> dict[str, Any]:
+def row(live: LiveTopic, match: Match, cluster: str, query: dict[str, Any]) -> dict[str, Any]:
     """Return a record for a list."""
-    record = each.record
+    record, (key, value) = match.found.record, match.parts
+    at = {"partition": match.partition, "from": record.offset, **query}
     return {
+        "partition": match.partition,
         "offset": record.offset,
         "shown": text.count(record.offset),
         "time": moment(record.timestamp),
-        "key": text.preview(record.key),
+        "key": _previewed(record.key, key),
         "null_key": record.key is None,
-        "value": text.preview(record.value),
+        "value": _previewed(record.value, value),
         "null": record.value is None,
+        "faults": [each.fault for each in (key, value) if each is not None and each.fault],
         "size": text.size(len(record.value or b"")),
-        "headers": each.headers,
-        "href": text.records(live.topic.name, cluster, **query, show=record.offset) + "#record",
+        "headers": match.found.headers,
+        "href": text.records(live.topic.name, cluster, **at, show=record.offset) + "#record",
     }
+
+
+def _previewed(data: bytes | None, decoded: Decoded | None) -> str:
+    return text.preview(data) if decoded is None or decoded.text is None else text.name(decoded.text)
+
+
+def _downloaded(live: LiveTopic, match: Match) -> Row:
+    record = match.found.record
+    made: dict[str, Any] = {
+        "topic": live.topic.name,
+        "partition": match.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "key": record.key,
+        "value": record.value,
+        "headers": headers_of(record.headers),
+    }
+    for name, decoded in zip(("key", "value"), match.parts, strict=True):
+        if decoded is not None:
+            made |= {f"{name}_schema": decoded.schema, f"{name}_decoded": decoded.text}
+            if decoded.fault:
+                made[f"{name}_fault"] = decoded.fault
+    return made
 
 
 def moment(timestamp: int) -> str:
@@ -135,7 +338,8 @@ def moment(timestamp: int) -> str:
     return "-" if timestamp < 0 else times.local(timestamp)
 
 
-def _whole(ask: ViewRequest, live: LiveTopic, index: int, each: Found) -> dict[str, Any]:
+def _whole(ask: ViewRequest, live: LiveTopic, match: Match) -> dict[str, Any]:
+    each, index = match.found, match.partition
     record = each.record
     return {
         "offset": text.count(record.offset),
@@ -143,6 +347,7 @@ def _whole(ask: ViewRequest, live: LiveTopic, index: int, each: Found) -> dict[s
         "timestamp": record.timestamp,
         "key": text.views(record.key),
         "value": text.views(record.value),
+        "decoded": [_shown(each) for each in match.parts],
         "size": text.size(len(record.value or b"")),
         "headers": [
             (text.name(name), text.views(value[: 1 << 10] if value else value)) for name, value in record.headers
@@ -153,6 +358,18 @@ def _whole(ask: ViewRequest, live: LiveTopic, index: int, each: Found) -> dict[s
         "kafka": _kafka(live, index, record),
         "oci": _oci(live, index, record),
         "redis": _redis(ask, live, index, each),
+    }
+
+
+def _shown(decoded: Decoded | None) -> dict[str, str] | None:
+    """Return a decoded key or value for the page."""
+    if decoded is None:
+        return None
+    views = None if decoded.text is None else text.views(decoded.text.encode("utf-8", "backslashreplace"))
+    return {
+        "schema": decoded.schema,
+        "text": "" if views is None else views.json or views.text,
+        "fault": decoded.fault,
     }
 
 

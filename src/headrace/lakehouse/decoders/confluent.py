@@ -4,6 +4,7 @@ Source: Confluent's documentation, "Wire format" of Schema Registry. Protobuf ha
 """
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -14,10 +15,11 @@ from headrace.lakehouse.decoders.arrays import Faults
 from headrace.lakehouse.decoders.avro_values import AvroDecoder
 from headrace.lakehouse.decoders.json_schema import parse
 from headrace.lakehouse.decoders.json_values import JsonDecoder
+from headrace.lakehouse.decoders.kinds import Kind
 from headrace.lakehouse.decoders.protobuf_compiler import compiled
 from headrace.lakehouse.decoders.protobuf_values import ProtobufDecoder
 from headrace.lakehouse.decoders.refit import refitted
-from headrace.lakehouse.decoders.schema_registry import Registry, RegistryRefused, Schema
+from headrace.lakehouse.decoders.schema_registry import RegistryRefused, Schema
 from headrace.lakehouse.write.columns import Decoded, grown, widened
 
 _PREFIX: Final = 5
@@ -28,14 +30,27 @@ _MOST_UNKNOWN: Final = 20
 """Maximum number of unknown IDs requested from a registry per batch: each is a request."""
 
 
+class Schemas(Protocol):
+    """Schemas by ID; see `schema_registry.Registry`."""
+
+    def schema(self, number: int) -> Schema | None:
+        """Return the schema of an ID, or None. Raise OptionError if it is unusable."""
+
+    def asks(self, number: int) -> bool:
+        """Return whether a schema takes a request or file access."""
+
+
 class _Decoder(Protocol):
+    @property
+    def kind(self) -> Kind | None: ...
+
     def decode(self, values: pa.Array, known: pa.Schema) -> Decoded: ...
 
 
 class WireDecoder:
     """Decodes each value by its own schema."""
 
-    def __init__(self, registry: Registry, message: str | None = None) -> None:
+    def __init__(self, registry: Schemas, message: str | None = None) -> None:
         """Prepare. The Protobuf name `message` overrides the indexes."""
         self._registry = registry
         self._message = message
@@ -46,22 +61,37 @@ class WireDecoder:
         """Decode values; see `Decoder`."""
         whole = values.to_pylist()
         reasons: Faults = {}
-        by_schema = self._by_schema(whole, reasons)
         columns = known
         parts: list[tuple[list[int], pa.StructArray]] = []
-        for (number, indexes), places in by_schema.items():
-            decoder = self._decoder(number, indexes)
-            if isinstance(decoder, OptionError):
-                reasons |= dict.fromkeys((row for row, _ in places), str(decoder)[:500])
-                continue
-            rows = [row for row, _ in places]
-            found = decoder.decode(pa.array([whole[row][start:] for row, start in places], pa.binary()), columns)
+        for decoder, rows, encoded in self._encoded(whole, reasons):
+            found = decoder.decode(encoded, columns)
             made = refitted(found.columns, columns, found.reasons)
             reasons |= {rows[row]: why for row, why in found.reasons.items()}
             if len(found.reasons) < len(rows):  # otherwise the schema adds no columns
                 columns = grown(columns, pa.schema(list(made.type)))
                 parts.append((rows, made))
         return Decoded(_in_order(parts, columns, len(values)), reasons)
+
+    def apart(self, whole: list[bytes]) -> tuple[list[tuple[list[int], Kind, pa.StructArray]], Faults]:
+        """Return rows, kind and columns of the values of each schema, and why others cannot be decoded."""
+        reasons: Faults = {}
+        parts: list[tuple[list[int], Kind, pa.StructArray]] = []
+        for decoder, rows, encoded in self._encoded(whole, reasons):
+            found = decoder.decode(encoded, pa.schema([]))
+            reasons |= {rows[row]: why for row, why in found.reasons.items()}
+            if decoder.kind is not None:
+                parts.append((rows, decoder.kind, found.columns))
+        return parts, reasons
+
+    def _encoded(self, whole: list[bytes], reasons: Faults) -> Iterator[tuple[_Decoder, list[int], pa.Array]]:
+        """Yield each schema's decoder with the rows and bytes of its values."""
+        for (number, indexes), places in self._by_schema(whole, reasons).items():
+            decoder = self._decoder(number, indexes)
+            if isinstance(decoder, OptionError):
+                reasons |= dict.fromkeys((row for row, _ in places), str(decoder)[:500])
+                continue
+            encoded = pa.array([whole[row][start:] for row, start in places], pa.binary())
+            yield decoder, [row for row, _ in places], encoded
 
     def _by_schema(
         self, whole: list[bytes], reasons: Faults
@@ -134,7 +164,7 @@ class WireDecoder:
         descriptors = self._descriptors.get(number)
         if descriptors is None:
             try:
-                descriptors = compiled(schema.text, where, schema.others, schema.folder)
+                descriptors = schema.descriptors or compiled(schema.text, where, schema.others, schema.folder)
             except OptionError as error:
                 descriptors = error
             self._descriptors[number] = descriptors

@@ -43,6 +43,8 @@ class Schema:
     """Referenced schemas by reference name, in order of dependency."""
     folder: str | None = None
     """A folder with more of them."""
+    descriptors: bytes = b""
+    """Protobuf: the compiled FileDescriptorSet, if it is known."""
 
 
 class Registry:
