@@ -126,7 +126,10 @@ EFFECTS: dict[str, dict[str, tuple[Effect, ...]]] = {
     "Console": {
         "Records": (_E.READS,),
         "ResetGroup": (_E.SKIPS,),
-        **dict.fromkeys(("Overview", "Topics", "Topic", "Groups", "Group", "Pipeline", "Brokers"), (_E.SHOWS,)),
+        "ProduceRecord": (_E.WRITES,),
+        **dict.fromkeys(
+            ("Overview", "Topics", "Topic", "Produce", "Groups", "Group", "Pipeline", "Brokers"), (_E.SHOWS,)
+        ),
         "/metrics": (_E.SHOWS,),
     },
 }  # fmt: skip

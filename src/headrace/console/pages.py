@@ -21,6 +21,7 @@ from headrace.broker.virtual_clusters import DEFAULT, UnknownCluster
 from headrace.console import text, views
 from headrace.console.authentication import Visitors, wants_page
 from headrace.console.event_stream import BANNER, EventStreams, Told
+from headrace.console.kafka_client import READ_ONLY
 from headrace.console.registry import (
     LASTS,
     PAGES,
@@ -124,7 +125,7 @@ class Pages:
         form: dict[str, str] = {}
         if page.method == "POST":
             if not self._figures.writes:
-                return refused("The console is read-only: start the server with --set console.write=true")
+                return refused(READ_ONLY)
             try:
                 form = await self._forms.read(request)
             except InvalidFormToken as error:
@@ -149,11 +150,10 @@ class Pages:
 
     def _ask(self, page: Page, target: Target, form: dict[str, str]) -> ViewRequest:
         cluster = target.query.get("cluster", DEFAULT)
-        route = self._routes[page.name]
         path: dict[str, str] = {}
         if "{name" in page.path:
             rest = target.raw_path.split("/", 2)[2]
-            path["name"] = text.name_of(rest.removesuffix("/records") if route.path.endswith("/records") else rest)
+            path["name"] = text.name_of(rest.removesuffix(page.path.partition("}")[2]))
         return ViewRequest(self._figures, self._figures.clusters.get(cluster), path, target.query, form, target.asker)
 
     def _nowhere(self, request: Request) -> ViewRequest:
@@ -163,7 +163,7 @@ class Pages:
 
     def _html(self, view: View, ask: ViewRequest, request: Request) -> Response:
         value = self._forms.cookie(request)
-        with_form = SESSION in request.scope or (self._figures.writes and view.template == "group.html")
+        with_form = SESSION in request.scope or (self._figures.writes and (view.forms or view.template == "group.html"))
         content = self._render(view.template, view, ask, self._forms.token(value) if with_form else "")
         response = Response(content, view.status, HEADERS, media_type="text/html")
         if with_form:
@@ -276,6 +276,8 @@ def templates() -> "Environment":
     )
     made.filters["name"] = text.name
     made.filters["typed"] = text.typed
+    made.filters["lines"] = text.lines
+    made.filters["reason"] = text.reason
     return made
 
 

@@ -119,6 +119,9 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     shape: Any = None
     """While it is equal, `cells` has every change."""
     status: int = 200
+    forms: bool = False
+    """Whether it consists of forms that change something. It has no live updates, which would replace what was typed.
+    """
 
 
 class Refused(Exception):
