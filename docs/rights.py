@@ -127,8 +127,16 @@ EFFECTS: dict[str, dict[str, tuple[Effect, ...]]] = {
         "Records": (_E.READS,),
         "ResetGroup": (_E.SKIPS,),
         "ProduceRecord": (_E.WRITES,),
+        "CreateTopic": (_E.CREATES,),
+        "AddPartitions": (_E.CHANGES,),
+        "AlterTopicConfig": (_E.EXPIRES,),
+        "DeleteTopic": (_E.DELETES,),
         **dict.fromkeys(
-            ("Overview", "Topics", "Topic", "Produce", "Groups", "Group", "Pipeline", "Brokers"), (_E.SHOWS,)
+            (
+                "Overview", "Topics", "Topic", "Produce", "NewTopic", "EditTopic", "Groups", "Group", "Pipeline",
+                "Brokers",
+            ),
+            (_E.SHOWS,),
         ),
         "/metrics": (_E.SHOWS,),
     },

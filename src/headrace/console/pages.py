@@ -193,6 +193,7 @@ class Pages:
                 session=ask.asker.session is not None,
                 passwords=self._visitors.take_passwords,
                 banner=self._figures.banner,
+                writes=self._figures.writes,
             )
         )
         return html.encode("utf-8", "backslashreplace")
