@@ -127,7 +127,18 @@ EFFECTS: dict[str, dict[str, tuple[Effect, ...]]] = {
         "Records": (_E.READS,),
         "ResetGroup": (_E.SKIPS,),
         "ForgetRun": (_E.CHANGES,),
-        **dict.fromkeys(("Overview", "Topics", "Topic", "Groups", "Group", "Pipeline", "Brokers"), (_E.SHOWS,)),
+        "ProduceRecord": (_E.WRITES,),
+        "CreateTopic": (_E.CREATES,),
+        "AddPartitions": (_E.CHANGES,),
+        "AlterTopicConfig": (_E.EXPIRES,),
+        "DeleteTopic": (_E.DELETES,),
+        **dict.fromkeys(
+            (
+                "Overview", "Topics", "Topic", "Produce", "NewTopic", "EditTopic", "Groups", "Group", "Pipeline",
+                "Brokers",
+            ),
+            (_E.SHOWS,),
+        ),
         "/metrics": (_E.SHOWS,),
     },
 }  # fmt: skip

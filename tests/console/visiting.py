@@ -1,9 +1,11 @@
 """A visitor of the console: asks for pages, reads them, and makes what they show."""
 
+import base64
 import http.client
 import re
 from html import unescape
 from html.parser import HTMLParser
+from urllib.parse import urlencode
 
 import msgspec
 from confluent_kafka import Producer
@@ -99,3 +101,42 @@ def safe(answer: Answer) -> str:
     assert not set(html) & {"\x1b", "\u202e", "\x00"}
     assert answer.headers["content-security-policy"].startswith("default-src 'self';")
     return html
+
+
+class Visit:
+    """A browser that submits the forms of one server, with a login if one is given."""
+
+    def __init__(self, server: InProcessServer, authorization: str = "") -> None:
+        self.server = server
+        self.token = ""
+        self._headers = {"authorization": authorization} if authorization else {}
+
+    @classmethod
+    def of(cls, server: InProcessServer, name: str, password: str) -> "Visit":
+        return cls(server, "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode())
+
+    def ask(self, path: str) -> Answer:
+        answer = ask(self.server, path, **self._headers)
+        token = re.search(rb'name="token" value="(\w+)"', answer.body)
+        if token is not None:
+            self.token = token[1].decode()
+            self._headers["cookie"] = answer.headers["set-cookie"].split(";")[0]
+        return answer
+
+    def post(self, path: str, fields: dict[str, str], **headers: str) -> Answer:
+        sent = {"content_type": "application/x-www-form-urlencoded"} | self._headers | headers
+        return ask(self.server, path, "POST", urlencode({"token": self.token} | fields), **sent)
+
+    def done(self, path: str, fields: dict[str, str]) -> Answer:
+        """The page after a change."""
+        answer = self.post(path, fields)
+        assert answer.status == 303, answer.body
+        return self.ask(answer.headers["location"])
+
+    def wrong(self, path: str, fields: dict[str, str]) -> str:
+        """Why the server rejected a form, as the page says it; the page has nothing in it but text."""
+        answer = self.post(path, fields)
+        assert answer.status == 400, (answer.status, answer.body)
+        found = re.findall(r'role="alert"><bdi>(.*?)</bdi>', safe(answer))
+        assert len(found) == 1, found
+        return unescape(found[0])

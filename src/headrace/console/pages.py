@@ -24,6 +24,7 @@ from headrace.console.event_list import chosen_kind
 from headrace.console.event_stream import BANNER, EventStreams, Told
 from headrace.console.events import EventKind
 from headrace.console.history import RANGES, chart_range
+from headrace.console.kafka_client import READ_ONLY
 from headrace.console.registry import (
     LASTS,
     PAGES,
@@ -131,7 +132,7 @@ class Pages:
         form: dict[str, str] = {}
         if page.method == "POST":
             if not self._figures.writes:
-                return refused("The console is read-only: start the server with --set console.write=true")
+                return refused(READ_ONLY)
             try:
                 form = await self._forms.read(request)
             except InvalidFormToken as error:
@@ -158,11 +159,10 @@ class Pages:
 
     def _ask(self, page: Page, target: Target, form: dict[str, str]) -> ViewRequest:
         cluster = target.query.get("cluster", DEFAULT)
-        route = self._routes[page.name]
         path: dict[str, str] = {}
         if "{name" in page.path:
             rest = target.raw_path.split("/", 2)[2]
-            path["name"] = text.name_of(rest.removesuffix("/records") if route.path.endswith("/records") else rest)
+            path["name"] = text.name_of(rest.removesuffix(page.path.partition("}")[2]))
         broker = self._figures.clusters.get(cluster)
         return ViewRequest(self._figures, broker, path, target.query, form, target.asker, target.raw_path)
 
@@ -173,7 +173,7 @@ class Pages:
 
     def _html(self, view: View, ask: ViewRequest, request: Request) -> Response:
         value = self._forms.cookie(request)
-        with_form = SESSION in request.scope or (self._figures.writes and view.template in _WITH_FORMS)
+        with_form = SESSION in request.scope or (self._figures.writes and (view.forms or view.template in _WITH_FORMS))
         content = self._render(view.template, view, ask, self._forms.token(value) if with_form else "")
         response = Response(content, view.status, HEADERS, media_type="text/html")
         if with_form:
@@ -208,6 +208,7 @@ class Pages:
                 ranges=_ranges(ask),
                 range_step_s=chart_range(ask.query.get("range", "")).step_ms // 1000,
                 kinds=_kinds(ask),
+                writes=self._figures.writes,
             )
         )
         return html.encode("utf-8", "backslashreplace")
@@ -292,6 +293,8 @@ def templates() -> "Environment":
     made.filters["name"] = text.name
     made.filters["typed"] = text.typed
     made.filters["labelled"] = tables.labelled
+    made.filters["lines"] = text.lines
+    made.filters["reason"] = text.reason
     return made
 
 

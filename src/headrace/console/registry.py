@@ -124,6 +124,9 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     status: int = 200
     download: Download | None = None
     """A file instead of a page."""
+    forms: bool = False
+    """Whether it consists of forms that change something. It has no live updates, which would replace what was typed.
+    """
 
 
 class Refused(Exception):

@@ -7,7 +7,7 @@ import resource
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 from headrace.aio.single_flight import SingleFlight
 from headrace.broker.broker import Broker
@@ -20,6 +20,9 @@ from headrace.console.decoding import RecordDecoder, Work
 from headrace.console.record_search import Searches
 from headrace.console.sampler import Sampler
 from headrace.metrics.counters import ConnectedClient, Counters, ProcessFacts, StoreFacts
+from headrace.protocol.message import Message
+from headrace.security.access.acls import Acl
+from headrace.security.access.principal import Principal
 
 
 def brokers_note(broker: Broker) -> str:
@@ -66,6 +69,31 @@ class Entries(Protocol):
         """Return the entry id of a record of a native topic."""
 
 
+class AclNumbers(NamedTuple):
+    """Kafka's numbers of an ACL."""
+
+    type: int
+    pattern: int
+    operation: int
+    permission: int
+
+
+class KafkaClient(Protocol):
+    """Sends Kafka requests to this server."""
+
+    async def send(self, request: Message, broker: Broker, principal: Principal, host: str) -> Any:
+        """Serve a request of a principal at an address, and return the response. Raises EncodeError."""
+
+    def error_name(self, code: int) -> str:
+        """Return the name of an error code."""
+
+    def numbers_of(self, acl: Acl) -> AclNumbers:
+        """Return the numbers of an ACL in the protocol."""
+
+    def acl_of(self, resource: Any, acl: Any) -> Acl:
+        """Return an ACL of a DescribeAcls response: an item of `resources` and one of its `acls`."""
+
+
 class Figures:
     """All data of pages, read on request and cached briefly."""
 
@@ -82,6 +110,7 @@ class Figures:
         storage: str,
         data: Path | None,
         entries: Entries,
+        kafka: KafkaClient,
         refusal: Callable[[], str],
         time_lags: TimeLags,
         decoder: RecordDecoder | None = None,
@@ -89,8 +118,8 @@ class Figures:
         """Create it.
 
         Keys of `connections` and `addresses` are listeners. `clients` has connections and requests of Kafka clients.
-        `store` may raise any error. `storage` is a URL without password. `refusal` returns why the server accepts no
-        records, empty if it does.
+        `store` may raise any error. `kafka` sends the requests of forms. `storage` is a URL without password. `refusal`
+        returns why the server accepts no records, empty if it does.
         """
         self.clusters = clusters
         self.counters = counters
@@ -101,6 +130,7 @@ class Figures:
         self.storage = storage
         self.data = data
         self.entries = entries
+        self.kafka = kafka
         self._refusal = refusal
         self.time_lags = time_lags
         self.reading = asyncio.Semaphore(_MOST_READING)

@@ -14,6 +14,8 @@ MOST_SHOWN = 16 << 10
 """Maximum bytes shown of a key, a value or a header."""
 _PREVIEW = 160
 """Maximum characters of it in a list."""
+_MOST_REASON = 1_000
+"""Maximum characters of an error message."""
 _HEX = 4 << 10
 """Bytes of it in hexadecimal."""
 _ROW = 16
@@ -158,6 +160,16 @@ def typed(given: str) -> str:
     return given if given.isprintable() else "".join(filter(str.isprintable, given))
 
 
+def lines(given: str) -> str:
+    """Return user input for a field of several lines, as `typed`."""
+    return "".join(each for each in given if each.isprintable() or each in "\n\t")
+
+
+def reason(given: str) -> str:
+    """Return the message of an error, which may contain user input, for display."""
+    return shown(given, _MOST_REASON)
+
+
 _DOTS = re.compile(r"~*\.\.?")
 """Names escaped with one more `~`, because browsers resolve `.` and `..` in paths, even as `%2E`."""
 
@@ -193,6 +205,16 @@ def topic(name: str, cluster: str = DEFAULT) -> str:
 def records(name: str, cluster: str = DEFAULT, **query: object) -> str:
     """Return the path of a topic's records."""
     return link(f"/topics/{name_in(name)}/records", cluster, query)
+
+
+def produce(name: str, cluster: str = DEFAULT, **query: object) -> str:
+    """Return the path of the form that produces to a topic."""
+    return link(f"/topics/{name_in(name)}/produce", cluster, query)
+
+
+def edit(name: str, cluster: str = DEFAULT, **query: object) -> str:
+    """Return the path of the forms that alter or delete a topic."""
+    return link(f"/topics/{name_in(name)}/edit", cluster, query)
 
 
 def group(name: str, cluster: str = DEFAULT, **query: object) -> str:

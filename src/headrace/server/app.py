@@ -29,7 +29,9 @@ from headrace.http.app import ResetCall, StartupGate
 from headrace.http.hosts import HostCheck, Hosts
 from headrace.http.listener import HttpListener
 from headrace.kafka.oci_streaming import STRICT
+from headrace.kafka.server.in_process_client import InProcessClient
 from headrace.kafka.server.listener import KafkaListener
+from headrace.kafka.server.restriction import Restriction
 from headrace.lakehouse.read.catalog import Lake
 from headrace.metrics.counters import ConnectedClient, Counters, StoreCounters
 from headrace.oci.api.authentication import Authenticator
@@ -159,7 +161,9 @@ async def _answering(
             )
         )
         visitors = visitors_of(clusters, known)
-        people = _for_people(observed, visitors, _reset(service, schemas), settings, health.look, oci_app, front, stack)
+        forms = InProcessClient("headrace-console", _restriction(service))
+        reset = _reset(service, schemas)
+        people = _for_people(observed, visitors, forms, reset, settings, health.look, oci_app, front, stack)
         registry = None if schemas is None else registry_app(schemas, clusters, visitors, catching_up)
         apis = _http_apis(oci_app, appends, people, registry)
         front.open(_traced(apis, service, tracing), health.look)
@@ -264,15 +268,20 @@ def _kafka(
             limits=limits,
             logins=logins_at(bound, service.settings, clusters, known.tokens, pool_cluster),
             tls=bound.tls,
-            restriction=STRICT if service.settings.kafka == "strict" else None,
+            restriction=_restriction(service),
         )
         for bound in listening.kafka
     )
 
 
+def _restriction(service: OciService) -> Restriction | None:
+    return STRICT if service.settings.kafka == "strict" else None
+
+
 def _for_people(
     observed: Observed,
     visitors: Visitors,
+    kafka: InProcessClient,
     reset: Callable[[], Awaitable[None]],
     settings: BrokerSettings,
     health: Callable[[], Awaitable[http_app.Health]],
@@ -280,7 +289,7 @@ def _for_people(
     front: StartupGate,
     stack: contextlib.AsyncExitStack,
 ) -> ASGIApp:
-    routes, pages = shown(observed, visitors, front, stack)
+    routes, pages = shown(observed, visitors, kafka, front, stack)
     erasing = ResetCall(reset, is_loopback, on=settings.headrace_testing_reset).route
     # Unknown paths get the error format of the OCI API.
     return visitors.known(http_app.create(health, (erasing, *routes), otherwise=pages.before(otherwise)))

@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from starlette.routing import BaseRoute, Route
@@ -15,12 +16,16 @@ from headrace.console.login import LoginPages
 from headrace.console.metrics import MetricsPage
 from headrace.console.pages import Pages
 from headrace.console.sampler import Sampler
-from headrace.console.server_data import Figures
+from headrace.console.server_data import AclNumbers, Figures
 from headrace.console.sessions import Forms, Sessions
 from headrace.http.app import StartupGate
+from headrace.kafka.acl_codes import Codes, acl_of
 from headrace.kafka.errors import error_name
+from headrace.kafka.server.in_process_client import InProcessClient
 from headrace.metrics.counters import ConnectedClient, Counters, StoreFacts
 from headrace.oci.app import LISTENER
+from headrace.protocol.messages import CreateAclsRequest
+from headrace.security.access.acls import Acl
 from headrace.security.access.listeners import is_loopback
 from headrace.server.authentication import Known
 from headrace.server.config import Address
@@ -65,6 +70,32 @@ class Entries:
         return id_of(offset, sequence_bits)
 
 
+class ConsoleKafka:
+    """Implements `headrace.console.server_data.KafkaClient`."""
+
+    def __init__(self, client: InProcessClient) -> None:
+        self.send = client.send
+        self.error_name = error_name
+
+    def numbers_of(self, acl: Acl) -> AclNumbers:
+        """See `KafkaClient.numbers_of`."""
+        return AclNumbers(*Codes.of(acl))
+
+    def acl_of(self, resource: Any, acl: Any) -> Acl:
+        """See `KafkaClient.acl_of`."""
+        return acl_of(
+            CreateAclsRequest.AclCreation(
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+                resource_pattern_type=resource.pattern_type,
+                principal=acl.principal,
+                host=acl.host,
+                operation=acl.operation,
+                permission_type=acl.permission_type,
+            )
+        )
+
+
 def visitors_of(clusters: VirtualClusters, known: Known) -> Visitors:
     """Return the console's visitors and their rights."""
     settings, clock = clusters.settings, clusters.clock
@@ -81,16 +112,22 @@ def visitors_of(clusters: VirtualClusters, known: Known) -> Visitors:
 
 
 def shown(
-    observed: Observed, visitors: Visitors, front: StartupGate, stack: contextlib.AsyncExitStack
+    observed: Observed,
+    visitors: Visitors,
+    kafka: InProcessClient,
+    front: StartupGate,
+    stack: contextlib.AsyncExitStack,
 ) -> tuple[tuple[BaseRoute, ...], Pages]:
     """Return the routes of console and metrics, and the console's pages.
 
-    Open pages end when `front` announces the shutdown; `stack` stops the collection of figures.
+    `kafka` sends the requests of forms. Open pages end when `front` announces the shutdown. `stack` stops the
+    collection of figures.
     """
+    stack.callback(kafka.close)
     forms = Forms()
     clusters = observed.clusters
     time_lags = TimeLags(lambda: clusters, clusters.clock, clusters.lane)
-    pages = Pages(_figures(observed, stack, time_lags), visitors, forms)
+    pages = Pages(_figures(observed, kafka, stack, time_lags), visitors, forms)
     front.ending.append(pages.close)
     metrics = Route("/metrics", _metrics(observed, visitors, time_lags).answer)
     return (metrics, *LoginPages(visitors, forms).routes, *pages.routes), pages
@@ -112,7 +149,9 @@ def _metrics(observed: Observed, visitors: Visitors, time_lags: TimeLags) -> Met
     )
 
 
-def _figures(observed: Observed, stack: contextlib.AsyncExitStack, time_lags: TimeLags) -> Figures:
+def _figures(
+    observed: Observed, kafka: InProcessClient, stack: contextlib.AsyncExitStack, time_lags: TimeLags
+) -> Figures:
     clusters, connections = observed.clusters, observed.connections
     sampler = Sampler(clusters, clusters.clock, lambda: sum(now() for now in connections.values()), observed.refusal)
     sampler.start()
@@ -129,6 +168,7 @@ def _figures(observed: Observed, stack: contextlib.AsyncExitStack, time_lags: Ti
         storage=observed.storage,
         data=observed.data,
         entries=Entries(),
+        kafka=ConsoleKafka(kafka),
         refusal=observed.refusal,
         time_lags=time_lags,
         decoder=observed.decoder,

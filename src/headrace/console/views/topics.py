@@ -10,7 +10,15 @@ from headrace.broker.partition.partition import Partition
 from headrace.broker.topics.live import LiveTopic
 from headrace.console import charts, text
 from headrace.console.pagination import Slice, cut
-from headrace.console.registry import NotFound, View, ViewRequest, page, shown_rules, topic_rule
+from headrace.console.registry import (
+    NotFound,
+    View,
+    ViewRequest,
+    page,
+    shown_rules,
+    topic_resource,
+    topic_rule,
+)
 from headrace.console.sampler import Traffic
 from headrace.console.server_data import led_here
 from headrace.console.views.overview import chart
@@ -82,6 +90,8 @@ def retention(live: LiveTopic) -> str:
 
 
 _MOST_READERS = 50
+EDITING = (Operation.ALTER, Operation.ALTER_CONFIGS, Operation.DELETE)
+"""A viewer with one of these may open the forms that alter or delete a topic."""
 
 
 @page(
@@ -125,6 +135,8 @@ async def topic(ask: ViewRequest) -> View:
         "readers": [(text.name(group), text.group(group, broker.cluster)) for group, _, _ in readers],
         "browse": text.records(name, broker.cluster),
         "path": text.topic(name),
+        "produce": text.produce(name, broker.cluster) if _may(ask, name, Operation.WRITE) else "",
+        "edit": text.edit(name, broker.cluster) if _may(ask, name, *EDITING) else "",
     }
     return View(
         template="topic.html",
@@ -133,6 +145,11 @@ async def topic(ask: ViewRequest) -> View:
         cells=cells,
         shape=(shape_of(found), [group for group, _, _ in readers], dict(live.topic.config)),
     )
+
+
+def _may(ask: ViewRequest, name: str, *operations: Operation) -> bool:
+    resource = topic_resource(ask, name)
+    return ask.figures.writes and any(ask.may(topic_rule(operation), resource) for operation in operations)
 
 
 def _traffic(ask: ViewRequest, seen: Traffic | None) -> dict[str, str]:

@@ -9,6 +9,19 @@ from headrace.kafka.server.request_quota import RequestQuota
 from headrace.security.access.principal import ANONYMOUS
 
 
+def quota_of(context: RequestContext) -> RequestQuota | None:
+    """Return the quota accounting of a request, with the bytes of a Produce counted; None: no quota applies."""
+    channel = context.channel
+    host = channel.client_host if channel.principal is ANONYMOUS else ""
+    limits = channel.broker.quotas.limits(channel.principal.name, context.client_id or "", host)
+    if limits is None:
+        return None
+    account = RequestQuota(limits, channel.broker.clock)
+    if context.api_key == PRODUCE:
+        account.produced(context.size)
+    return account
+
+
 class ChannelThrottle:
     """The throttle timer of a connection."""
 
@@ -24,15 +37,10 @@ class ChannelThrottle:
 
     def limit(self, context: RequestContext) -> None:
         """Count a request against the client's quotas."""
-        channel = context.channel
-        host = channel.client_host if channel.principal is ANONYMOUS else ""
-        limits = channel.broker.quotas.limits(channel.principal.name, context.client_id or "", host)
-        if limits is None:
-            return
-        context.account = RequestQuota(limits, self._clock)
-        if context.api_key == PRODUCE and (wait_ms := context.account.produced(context.size)):
+        context.account = quota_of(context)
+        if context.account is not None and context.account.wait_ms:
             # Later requests wait from now on, not only after the response.
-            self.mute(wait_ms)
+            self.mute(context.account.wait_ms)
 
     def mute(self, wait_ms: int) -> None:
         """Delay requests for at least `wait_ms` from now, except those of a lost client."""
