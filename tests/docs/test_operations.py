@@ -28,13 +28,14 @@ def commands(name: str) -> list[str]:
 
 
 def test_a_backup_is_restored_with_records_and_positions(tmp_path: Path) -> None:
-    variables = os.environ | {"DATA": str(tmp_path / "data"), "RESTORED": str(tmp_path / "restored")}
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    variables = os.environ | {"DATA": str(tmp_path / "data"), "RESTORED": str(tmp_path / "restored"), "PATH": path}
     with Server(tmp_path / "data") as started, Wire(started.kafka) as client:
         client.create("flights")
         assert client.produce("flights", batch(b"UA 1545", b"AA 1141")).error_code == Code.NONE
         assert commit(client, "readers", "flights", 1) == Code.NONE
-    for command in (*commands("backup"), *commands("restore")):
-        subprocess.run(["bash", "-c", command], cwd=tmp_path, env=variables, check=True)
+        for command in (*commands("backup"), *commands("restore")):
+            subprocess.run(["bash", "-c", command], cwd=tmp_path, env=variables, check=True)
     with Server(tmp_path / "restored") as started, Wire(started.kafka) as client:
         assert [record.value for record in opened(client.fetch("flights", 0).records)] == [b"UA 1545", b"AA 1141"]
         assert position(client, "readers", "flights")[0] == 1

@@ -2,14 +2,18 @@
 
 import http.client
 import json
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.wire import Wire, batch
 
 import oci
+from headrace.broker.config.keys import STANDARD_AUTHORIZER
 from headrace.cli import main
+from headrace.oci.settings import UNCONFIGURED
 from headrace.testing.inprocess import InProcessServer
 
 TEXT = "The required information to complete authentication was not provided or was incorrect."
@@ -156,3 +160,17 @@ def test_off_takes_anybody() -> None:
 def test_unauthorized_clients_cannot_find_out_what_exists(verifying: InProcessServer) -> None:
     for target in ("/20180418/streams/ocid1.stream.oc1.local.x", "/20180418/streams?compartmentId=x&limit=0"):
         assert bare(verifying, "GET", target)[0] == 401
+
+
+def test_with_acls_and_no_word_about_signatures_every_request_is_refused(config: dict[str, Any]) -> None:
+    acls = InProcessServer(authorizer_class_name=STANDARD_AUTHORIZER, super_users="User:ANONYMOUS")
+    with acls as server, Wire(server.kafka) as wire:
+        wire.create("flights")
+        assert wire.produce("flights", batch(b"UA 1545")).error_code == 0
+        with pytest.raises(oci.exceptions.ServiceError) as caught:
+            admin(server, config).list_streams(compartment_id="ocid1.compartment.oc1..x")
+        assert (caught.value.status, caught.value.code) == (401, "NotAuthenticated")
+        assert caught.value.message == UNCONFIGURED
+        assert bare(server, "GET", STREAMS)[0] == 401
+        assert bare(server, "POST", "/20180418/streams")[0] == 401
+        assert urllib.request.urlopen(f"{server.http}/topics", timeout=60).status == 200

@@ -4,8 +4,10 @@ import re
 import socket
 
 import pytest
-from tests.oci.conftest import Api, details, new_stream
+from tests.harness.wire import Wire
+from tests.oci.conftest import COMPARTMENT, Api, details, new_stream
 
+from headrace.oci.settings import DISABLED
 from headrace.testing import InProcessServer
 
 
@@ -194,3 +196,25 @@ def test_requests_in_a_row_are_answered_in_a_row(oci_server: InProcessServer, st
     assert ids == list(range(4_000))
     offsets = [int(found) for found in re.findall(rb'"offset":([0-9]+)', answers)]
     assert offsets == list(range(4_000))
+
+
+def test_a_disabled_api_answers_404_with_the_setting() -> None:
+    reason = (404, "NotAuthorizedOrNotFound", DISABLED)
+    with InProcessServer(oci_enable=False, oci_auth="off") as server, Wire(server.kafka) as wire:
+        wire.create("flights")
+        api = Api(server.http)
+        try:
+            for method, path in (
+                ("GET", f"/streams?compartmentId={COMPARTMENT}"),
+                ("GET", "/nothing"),
+                ("DELETE", "/streams"),
+                ("GET", "/openapi.json"),
+                ("GET", ""),
+            ):
+                assert api.call(method, path).error == reason, path
+            assert api.call("POST", "/streams", {"name": "a"}).error == reason
+            assert api.call("GET", "/nothing", base="/other").error[2] != DISABLED
+            assert api.call("GET", "/readyz", base="").status == 200
+            assert b"flights" in api.call("GET", "/topics", base="").body
+        finally:
+            api.close()

@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.broker.broker import Broker
+from headrace.broker.config.keys import STANDARD_AUTHORIZER
 from headrace.broker.logins import LoginRefused
 from headrace.oci.kafka_logins import PoolLogins
-from headrace.oci.settings import OciSettings
+from headrace.oci.settings import DISABLED, UNCONFIGURED, OciSettings
+from headrace.server.config import load
 
 POOL = "ocid1.streampool.oc1.local.aaaa"
 CLUSTER = cast("Broker", object())
@@ -116,3 +118,16 @@ def test_without_a_readable_file_all_clients_are_rejected(tmp_path: Path, conten
     refused(logins("verify", path), f"acme/jane/{POOL}")
     refused(logins("verify"), f"acme/jane/{POOL}")
     refused(logins("verify", tmp_path), f"acme/jane/{POOL}")
+
+
+def test_no_token_is_accepted_while_the_api_is_closed(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.write_text("acme/jane secret\n")
+    given = {"oci.auth": "verify", "oci.auth.tokens": str(tokens)}
+    open_ = PoolLogins(OciSettings.of(given), {POOL: CLUSTER}.get)
+    assert open_.admit(f"acme/jane/{POOL}", "secret").broker is CLUSTER
+    disabled = PoolLogins(OciSettings.of({**given, "oci.enable": "false"}), {POOL: CLUSTER}.get)
+    assert str(refused(disabled, f"acme/jane/{POOL}", "secret")) == f"Authentication failed: {DISABLED}"
+    _, _, without_word = load(sets=[f"authorizer.class.name={STANDARD_AUTHORIZER}"], environ={})
+    closed = PoolLogins(without_word, {POOL: CLUSTER}.get)
+    assert str(refused(closed, f"acme/jane/{POOL}")) == f"Authentication failed: {UNCONFIGURED}"

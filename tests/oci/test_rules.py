@@ -252,6 +252,9 @@ def test_pages_and_metrics_are_asked_about(tmp_path: Any) -> None:
     ("given", "told"),
     [
         ({"oci_auth": "parse"}, "oci.auth=parse does not check signatures"),
+        ({"oci_auth": "off"}, "disable the OCI API with --set oci.enable=false"),
+        ({"oci_auth_kafka": "required"}, "oci.auth=verify is not set"),
+        ({"oci_enable": False, "headrace_testing_reset": True}, "headrace.testing.reset"),
         ({"oci_auth": "verify", "headrace_testing_reset": True}, "headrace.testing.reset"),
     ],
 )

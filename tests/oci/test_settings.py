@@ -2,7 +2,15 @@
 
 import pytest
 
-from headrace.oci.settings import OCI_KEYS, OciSettings, kafka_login_required, missing_credentials
+from headrace.broker.config.keys import STANDARD_AUTHORIZER
+from headrace.oci.settings import (
+    DISABLED,
+    OCI_KEYS,
+    UNCONFIGURED,
+    OciSettings,
+    kafka_login_required,
+    missing_credentials,
+)
 from headrace.server.config import SettingsError, load
 from headrace.topics.config_keys import InvalidSetting
 
@@ -46,6 +54,34 @@ def test_a_wrong_one_is_refused_in_one_line(pair: str, message: str) -> None:
     with pytest.raises(SettingsError) as told:
         load(sets=[pair], environ={})
     assert str(told.value).startswith(f"--set: {message}")
+
+
+def test_with_acls_the_api_is_closed_until_authentication_is_chosen() -> None:
+    acls = f"authorizer.class.name={STANDARD_AUTHORIZER}"
+    assert load(sets=[acls], environ={})[2].closed == UNCONFIGURED
+    assert load(sets=[], environ={})[2].closed == ""
+    assert load(sets=["authorizer.class.name="], environ={})[2].closed == ""
+    for chosen in ("verify", "parse", "off"):
+        assert load(sets=[acls, f"oci.auth={chosen}"], environ={})[2].closed == ""
+    assert load(sets=[acls, "oci.enable=false"], environ={})[2].closed == DISABLED
+    assert load(sets=["oci.enable=false", "oci.auth=verify"], environ={})[2].closed == DISABLED
+    with pytest.raises(SettingsError, match=r"oci\.auth=refuse: expected one of verify, parse, off"):
+        load(sets=["oci.auth=refuse"], environ={})
+
+
+def test_a_closed_api_needs_no_credentials() -> None:
+    assert missing_credentials(settings(enable="false", auth="verify"), ["0.0.0.0"]) is None
+    assert not kafka_login_required(settings(enable="false", auth="verify"), "0.0.0.0")
+
+
+def test_logins_that_a_closed_api_would_refuse_are_not_required() -> None:
+    told = missing_credentials(settings(enable="false", auth_kafka="required"), ["127.0.0.1"])
+    assert told is not None
+    assert told.startswith("oci.auth.kafka=required needs logins with auth tokens, and oci.enable=false refuses them")
+    _, _, oci = load(sets=[f"authorizer.class.name={STANDARD_AUTHORIZER}", "oci.auth.kafka=required"], environ={})
+    told = missing_credentials(oci, ["127.0.0.1"])
+    assert told is not None
+    assert "oci.auth=verify is not set" in told
 
 
 def settings(**given: str) -> OciSettings:

@@ -39,6 +39,9 @@ def test_the_unit_is_one_that_systemd_takes(tmp_path: Path) -> None:
     unit = (PACKAGING / "systemd/headrace.service").read_text("utf-8")
     # systemd looks for the program as well.
     (tmp_path / "headrace.service").write_text(unit.replace("/opt/headrace/bin/headrace", str(PROGRAMS / "headrace")))
+    (tmp_path / "headrace.service.d").mkdir()
+    for drop in (PACKAGING / "systemd").glob("*.conf"):
+        shutil.copy(drop, tmp_path / "headrace.service.d")
     checked("systemd-analyze", "verify", "--man=no", tmp_path / "headrace.service")
 
 
@@ -53,7 +56,14 @@ def test_the_container_file_has_no_known_mistakes() -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["container/compose.yaml", "kubernetes/headrace.yaml", "kubernetes/cluster.yaml", "systemd/headrace.service"],
+    [
+        "container/compose.yaml",
+        "kubernetes/headrace.yaml",
+        "kubernetes/cluster.yaml",
+        "systemd/headrace.service",
+        "systemd/tls.conf",
+        "systemd/first-user.conf",
+    ],
 )
 def test_every_option_that_they_give_is_one(path: str) -> None:
     text = (PACKAGING / path).read_text("utf-8")
@@ -61,7 +71,7 @@ def test_every_option_that_they_give_is_one(path: str) -> None:
     of_archives = {option.removeprefix("--") for each in archive.params for option in each.opts}
     assert flags <= {option.name for option in OPTIONS} | {"set", "config"} | of_archives
     variables = set(re.findall(r"\bHEADRACE_[A-Z_]+", text))
-    assert variables <= {option.variable for option in OPTIONS}
+    assert variables <= {option.variable for option in OPTIONS} | {"HEADRACE_SET"}
 
 
 def configured(name: str, folder: Path) -> Path:

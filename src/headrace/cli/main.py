@@ -47,6 +47,7 @@ COMMANDS = {
     "tls": ("headrace.cli.commands.tls:tls", "Create certificates for servers and clients."),
     "oci-config": ("headrace.cli.commands.oci_config:oci_config", "Write a profile for Oracle's tools and SDKs."),
     "doctor": ("headrace.cli.commands.doctor:doctor", "Check whether a server can run on this machine."),
+    "backup": ("headrace.cli.commands.backup:backup", "Copy the data of a running or stopped server."),
     "completion": ("headrace.cli.commands.completion:completion", "Print a script for shell completion."),
 }
 

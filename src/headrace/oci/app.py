@@ -50,6 +50,7 @@ from headrace.oci.faults import NONE, Injected
 from headrace.oci.forwarding.append_router import AppendRouter
 from headrace.oci.forwarding.group_forwarder import ANSWERED, Done, GroupForwarder, group_of
 from headrace.oci.forwarding.peer_endpoint import AppendApp, SealAuthenticator
+from headrace.oci.settings import DISABLED
 from headrace.security.access.principal import ANONYMOUS, Principal
 from headrace.topics.errors import TopicError, UnknownTopic
 
@@ -194,6 +195,9 @@ class OciApp:
     async def _run(self, scope: Scope, headers: dict[str, str], receive: Receive) -> tuple[int, Answer]:
         method: str = scope["method"]
         raw_path: bytes = scope["raw_path"]
+        carried = self.groups is not None and HEADER in headers
+        if not self._service.settings.enable and not carried and is_ours(scope["path"]):
+            raise OciError(404, DISABLED)
         if raw_path.lstrip(b"/") == _DESCRIPTION and method == "GET":
             return 200, Answer(self._description)
         match = self._router.match(method, raw_path.decode("latin-1"))
@@ -215,7 +219,6 @@ class OciApp:
             if principal != ANONYMOUS:
                 bind_contextvars(user=principal.name)
         request = _Request(scope, receive, headers, match, principal)
-        carried = self.groups is not None and HEADER in headers
         if not carried:
             # Before reserving memory, because a fault may take minutes.
             request.injected = self._service.faults.of(operation.name, headers.get(FAULT_HEADER))

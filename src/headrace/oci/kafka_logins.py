@@ -22,6 +22,7 @@ _log = structlog.get_logger("headrace.oci")
 _FORM = "the user name has to be <tenancy>/[<domain>/]<user>/<OCID of a stream pool>"
 _WRONG = "Authentication failed: invalid username or password"
 _UNVERIFIED = "Authentication failed: no auth token is verified at this listener; the server needs oci.auth=verify"
+_CLOSED = "Authentication failed: {reason}"
 _HASHED = "sha256:"
 
 
@@ -41,12 +42,15 @@ class PoolLogins:
         """With `any_token` accept any token unless `oci.auth` is `verify`."""
         self._cluster_of_pool = cluster_of_pool
         self._any_token = any_token
+        self._closed = settings.closed
         self._tokens = TokenFile(Path(settings.auth_tokens)) if settings.auth == "verify" else None
 
     def admit(self, username: str, password: str) -> Admitted:
         """Return the user and virtual cluster of a login. Raises LoginRefused."""
         if not is_pool_name(username):
             raise LoginRefused(f"Authentication failed: {_FORM}", f"user name {username[:300]!r}")
+        if self._closed:
+            raise LoginRefused(_CLOSED.format(reason=self._closed), "the OCI API is closed")
         user, _, pool = username.rpartition("/")
         tenancy, _, _ = user.partition("/")
         if self._tokens is None and not self._any_token:

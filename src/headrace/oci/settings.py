@@ -12,8 +12,12 @@ from headrace.topics.config_keys import ConfigKey, ConfigType, InvalidSetting, p
 PREFIX = "oci."
 
 OCI_KEYS: tuple[ConfigKey, ...] = (
+    ConfigKey("oci.enable", ConfigType.BOOLEAN, "true",
+        doc="Whether the server serves the OCI API. false: requests get 404 with the reason, and Kafka clients cannot "
+            "log in with a stream pool."),
     ConfigKey("oci.auth", ConfigType.STRING, "parse", choices=("verify", "parse", "off"),
-        doc="HTTP signatures: verify checks them against keys, parse only reads the user, and off ignores them."),
+        doc="HTTP signatures: verify checks them against keys, parse only reads the user, and off ignores them. With "
+            "authorizer.class.name, only verify is allowed, and without a value the OCI API refuses every request."),
     ConfigKey("oci.auth.keys", ConfigType.STRING, "",
         doc="Directory of public keys for oci.auth=verify: <tenancy>/<user>/<fingerprint>.pem, with dashes instead "
             "of colons."),
@@ -56,11 +60,19 @@ OCI_KEYS: tuple[ConfigKey, ...] = (
 
 OCI_KEY = {key.name: key for key in OCI_KEYS}
 
+DISABLED = "The OCI API is disabled on this server (oci.enable=false)"
+UNCONFIGURED = (
+    "The OCI API of this server accepts no client, because authorizer.class.name is set and oci.auth is not. Start the "
+    "server with --set oci.auth=verify --set oci.auth.keys=DIR, or disable the API with --set oci.enable=false"
+)
+
 
 class OciSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The checked settings: keys without `oci.`, with underscores for dots."""
 
-    auth: Literal["verify", "parse", "off"]
+    enable: bool
+    auth: Literal["verify", "parse", "off", "refuse"]
+    """`refuse`: no request is accepted, because ACLs need a choice. It is never configured."""
     auth_keys: str
     auth_tokens: str
     auth_kafka: Literal["auto", "required", "optional"]
@@ -100,10 +112,23 @@ class OciSettings(msgspec.Struct, frozen=True, kw_only=True):
                 raise InvalidSetting(f"{name}={text}: {error}") from None
         return plain
 
+    @property
+    def closed(self) -> str:
+        """Why no client can use the API, or empty."""
+        if not self.enable:
+            return DISABLED
+        return UNCONFIGURED if self.auth == "refuse" else ""
+
 
 def missing_credentials(settings: OciSettings, kafka_hosts: list[str]) -> str | None:
     """Return what `oci.auth` requires but is missing, with the remedy, or None."""
-    if settings.auth != "verify":
+    if settings.closed and settings.auth_kafka == "required":
+        why = "oci.auth=verify is not set" if settings.enable else "oci.enable=false refuses them"
+        return (
+            f"oci.auth.kafka=required needs logins with auth tokens, and {why}: leave oci.auth.kafka out, or "
+            "add --set oci.auth=verify --set oci.auth.keys=DIR --set oci.auth.tokens=FILE"
+        )
+    if settings.closed or settings.auth != "verify":
         return None
     if not settings.auth_keys:
         return "oci.auth=verify needs keys: add --set oci.auth.keys=DIR"
@@ -118,6 +143,8 @@ def missing_credentials(settings: OciSettings, kafka_hosts: list[str]) -> str | 
 
 def kafka_login_required(settings: OciSettings, kafka_host: str) -> bool:
     """Return whether Kafka clients must log in at a listener without its own SASL."""
+    if settings.closed:
+        return False
     if settings.auth_kafka == "auto":
         return settings.auth == "verify" and not is_loopback(kafka_host)
     return settings.auth_kafka == "required"

@@ -119,6 +119,8 @@ def load(
         # OCI Streaming creates no topics unless a stream pool allows it.
         broker.setdefault("auto.create.topics.enable", Given("false", "oci.kafka=strict"))
     settings_of_broker = _broker_settings(broker)
+    if settings_of_broker.authorizer_class_name and "oci.auth" not in oci:
+        settings_of_oci = msgspec.structs.replace(settings_of_oci, auth="refuse")
     options = _with_listeners(_options(given), given, settings_of_broker)
     return options, settings_of_broker, settings_of_oci
 

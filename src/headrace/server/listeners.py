@@ -161,16 +161,19 @@ def open_listeners(
 
 
 def _check_authentication(settings: BrokerSettings, oci: OciSettings) -> None:
-    if settings.authorizer_class_name and oci.auth != "verify":
+    if settings.authorizer_class_name and not oci.closed and oci.auth != "verify":
         raise SettingsError(
             f"authorizer.class.name needs authenticated clients, and oci.auth={oci.auth} does not check signatures: "
-            "add --set oci.auth=verify --set oci.auth.keys=DIR, or leave authorizer.class.name out"
+            "add --set oci.auth=verify --set oci.auth.keys=DIR, or disable the OCI API with --set oci.enable=false"
         )
     if settings.authorizer_class_name and settings.headrace_testing_reset:
         raise SettingsError(
             "headrace.testing.reset=true lets every client delete everything, whatever the ACLs: "
             "leave it out, or authorizer.class.name"
         )
+    if oci.closed:
+        _log.info("the OCI API refuses every request", reason=oci.closed)
+        return
     if oci.auth == "verify" and not Path(oci.auth_keys).is_dir():
         raise SettingsError(
             f"oci.auth.keys={oci.auth_keys} is no directory; make one with headrace oci-config --keys DIR"
@@ -232,7 +235,8 @@ class _Certificates:
 
 def _http(bound: socket.socket, settings: BrokerSettings, oci: OciSettings, *, https: bool) -> Exposed:
     host = bound.getsockname()[0]
-    login = oci.auth == "verify" or (https and settings.ssl_client_auth == "required")
+    # The other pages and APIs of this listener require a login from other machines.
+    login = oci.auth == "verify" or bool(oci.closed) or (https and settings.ssl_client_auth == "required")
     remedy = "" if login else "verify signatures with --set oci.auth=verify --set oci.auth.keys=DIR and "
     return Exposed(
         where=f"--http {host}",

@@ -9,7 +9,7 @@ import structlog
 from headrace.oci import signatures
 from headrace.oci.api_keys import KeyDirectory
 from headrace.oci.errors import NOT_AUTHENTICATED, OciError
-from headrace.oci.settings import OciSettings
+from headrace.oci.settings import UNCONFIGURED, OciSettings
 from headrace.oci.signatures import ApiKey, BadSignature, Signature
 from headrace.security.access.principal import ANONYMOUS, Principal
 
@@ -72,6 +72,8 @@ class Authenticator:
         now_ms: int,
     ) -> Principal:
         """See `RequestAuthenticator`."""
+        if self._mode == "refuse":
+            raise OciError(401, UNCONFIGURED)
         if self._mode == "off":
             return ANONYMOUS
         try:
