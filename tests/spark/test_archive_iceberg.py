@@ -14,7 +14,7 @@ from tests.harness.store import ObjectStore, object_store
 from tests.spark.bare_archiver import Archiver, pairs
 
 from headrace.cli import main
-from headrace.client.errors import OptionError, TableError
+from headrace.client.errors import ModuleMissing, OptionError, TableError
 from headrace.lakehouse.decoders.decoder import Decoding
 from headrace.lakehouse.write import maintenance
 from headrace.lakehouse.write.iceberg import CatalogUnavailable, IcebergName, IcebergTwin, paths_of, twin_of
@@ -206,6 +206,8 @@ def test_names_and_catalogs_that_cannot_be(tmp_path: Path, sql: dict[str, str]) 
         IcebergTwin(IcebergName("archive", sql), table)
     with pytest.raises(CatalogUnavailable, match=r"^Iceberg table lake:a.b: "):
         IcebergTwin(IcebergName("lake:a.b", {"type": "rest", "uri": "http://127.0.0.1:1"}), table)
+    with pytest.raises(ModuleMissing, match=r"^Iceberg table lake:a.b: Apache Hive support not installed"):
+        IcebergTwin(IcebergName("lake:a.b", {"type": "hive", "uri": "thrift://127.0.0.1:1"}), table)
     assert twin_of(table, sql) is None
     IcebergTwin(IcebergName("lake:archive.{topic}", sql).of("a.b"), table)
     with pytest.raises(TableError, match=r"lake:archive\.a_b is there and lists other files"):

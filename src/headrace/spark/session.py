@@ -6,7 +6,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -43,6 +43,7 @@ def create(
     memory: str = "768m",
     optimize: bool = True,
     log_level: str = "error",
+    silent: Sequence[str] = (),
     conf: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """Start Spark on this machine, or return the active session.
@@ -53,6 +54,7 @@ def create(
         memory: Size of the Java heap, in Java's notation.
         optimize: False limits the JVM to its first compiler: faster to start, slower to compute.
         log_level: Minimum level of the JVM's log on standard error.
+        silent: Loggers of the JVM that log nothing, because the caller reports their errors.
         conf: Spark settings that override these defaults.
 
     Raises:
@@ -63,7 +65,11 @@ def create(
         return running
     private = Path(tempfile.mkdtemp(prefix="headrace-spark-"))
     atexit.register(shutil.rmtree, private, ignore_errors=True)
-    (private / _LOG4J_FILE).write_text(_LOG4J.format(level=log_level), "utf-8")
+    loggers = (
+        f"logger.silent{number}.name = {name}\nlogger.silent{number}.level = off\n"
+        for number, name in enumerate(silent)
+    )
+    (private / _LOG4J_FILE).write_text(_LOG4J.format(level=log_level) + "".join(loggers), "utf-8")
     write_launcher(find(*environment.java_places()), private)
     # Spark's launcher and workers read these only from the environment.
     os.environ["JAVA_HOME"] = str(private)

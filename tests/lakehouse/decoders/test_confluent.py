@@ -1,6 +1,7 @@
 """Values in Confluent's wire format, by schemas of a folder and of a registry, with those that they refer to."""
 
 import json
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -15,7 +16,7 @@ from tests.harness.mutation import mutated
 from tests.harness.typed_values import split
 from tests.lakehouse.decoders.test_avro_values import written
 
-from headrace.client.errors import OptionError, StoreUnavailable
+from headrace.client.errors import ModuleMissing, OptionError, StoreUnavailable
 from headrace.lakehouse.decoders.decoder import Decoding
 
 ADDRESS = {"type": "record", "name": "Address", "namespace": "shop", "fields": [{"name": "city", "type": "string"}]}
@@ -204,3 +205,19 @@ def test_anything_is_decoded_or_set_aside(folder: Decoding, values: list[bytes])
 
 def test_records_that_are_set_aside_add_no_columns(folder: Decoding) -> None:
     assert split(folder, [framed(1, b"\xff"), framed(3, b"\x00\x08\x05")]).columns.names == ["cents"]
+
+
+@pytest.mark.parametrize("absent", ["grpc_tools", "google.protobuf"])
+def test_without_the_extra_no_protobuf_value_is_set_aside(
+    absent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "1.proto").write_text('syntax = "proto3"; message Price { int64 cents = 1; }')
+    (tmp_path / "2.avsc").write_text(json.dumps(ADDRESS))
+    decoding = Decoding.of("confluent", registry=str(tmp_path))
+    city = b"\0\0\0\0\2\x08Rome"
+    monkeypatch.setitem(sys.modules, absent, None)
+    assert not split(decoding, [city]).dead, "Avro needs no extra"
+    with pytest.raises(ModuleMissing, match=f"schema 1 needs the Python module {absent}: install the extra `schemas`"):
+        split(decoding, [city, b"\0\0\0\0\1\0\x08\x01"])
+    monkeypatch.undo()
+    assert not split(Decoding.of("confluent", registry=f"{tmp_path}/"), [b"\0\0\0\0\1\0\x08\x01"]).dead

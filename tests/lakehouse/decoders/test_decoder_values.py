@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.harness.mutation import mutated
 from tests.harness.typed_values import NOTHING, batch_of, split
 
-from headrace.client.errors import StoreUnavailable
+from headrace.client.errors import ModuleMissing, StoreUnavailable
 from headrace.lakehouse.decoders import decoder
 from headrace.lakehouse.decoders.decoder import Decoding, Values
 from headrace.lakehouse.write.columns import Decoded
@@ -37,6 +37,13 @@ def _raise(error: BaseException) -> Callable[[], None]:
         raise error
 
     return fail
+
+
+def test_a_missing_module_is_no_fault_of_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = ModuleNotFoundError("No module named 'grpc_tools'", name="grpc_tools")
+    monkeypatch.setattr(decoder, "_made", lambda _: Failing(_raise(error)))
+    with pytest.raises(ModuleMissing, match="needs the Python module grpc_tools: install the extra `schemas`"):
+        split(JSON, [b"x", b"bad", b"x"])
 
 
 @pytest.mark.parametrize(

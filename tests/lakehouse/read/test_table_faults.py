@@ -108,11 +108,11 @@ def test_a_server_without_the_extra_says_what_to_install(archived: Kept, monkeyp
         return None if name == "deltalake" else find(name, *more)
 
     archived.server.stop()
-    monkeypatch.setattr("headrace.lakehouse.read.catalog.importlib.util.find_spec", without)
+    monkeypatch.setattr("headrace.text.extras.find_spec", without)
     archived.server.start()
     with structlog.testing.capture_logs() as logged:
         assert archived.error(0) == STORAGE_ERROR
-    assert "pip install 'headrace[lake]'" in str([line.get("reason") for line in logged])
+    assert "install the extra `lake`" in str([line.get("reason") for line in logged])
     assert archived.read(40, 20) == archived.written[40:]
     monkeypatch.undo()
     assert archived.read(0, 60) == archived.written

@@ -1,6 +1,5 @@
 """`headrace archive`: topics into Delta tables, exactly once."""
 
-import importlib.util
 import ipaddress
 import threading
 import time
@@ -11,6 +10,7 @@ from typing import Any, Final
 
 import click
 
+from headrace.cli.archive import requirements
 from headrace.cli.archive.messages import Wanted
 from headrace.cli.archive.supervisor import ArchiveFailed, Show, Supervisor, Watch, stopping_by_signals
 from headrace.cli.client import CA, KAFKA_PROPERTIES, USERNAME, named_server
@@ -180,15 +180,8 @@ def archive(
     if given["group"] is not None:
         server = named_server(given["kafka"], username, profile, ca)
         given["kafka"], given["login"] = server.address, server.options(kafka_properties)
-    try:
-        if given["traces"] is not None:
-            import headrace.tracing.exporter  # noqa: F401, PLC0415  # an extra: whether it is there
-    except ImportError as error:
-        raise click.ClickException(f"--traces needs {error.name}: pip install 'headrace[otel]'") from None
     settings = {**given, "topics": names, "redis": redis}
-    missing = [name for name in ("pyspark", "deltalake", "pyarrow") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise click.ClickException(f"{missing[0]} is not installed: pip install 'headrace[spark]'")
+    requirements.check("the archive", settings)
     _run(Wanted(settings=settings, once=once), metrics=metrics)
 
 

@@ -1,23 +1,22 @@
 """`headrace pipeline`: create and run declared pipelines on Spark."""
 
 import shlex
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from headrace.cli.archive.requirements import check_spark
 from headrace.cli.client import KAFKA_PROPERTIES, named_server, server_flags
 from headrace.cli.command import CommandFailed, Status, TeachingGroup
 from headrace.cli.output import print_table
+from headrace.text import extras
 
 if TYPE_CHECKING:
     from headrace.client.offsets import TopicPartition
     from headrace.spark.pipelines.status import Flow
 
 _LAST_LINES = 200
-_SPARK = [4, 2]
-"""The oldest tested version."""
 
 
 @click.group(cls=TeachingGroup)
@@ -153,10 +152,7 @@ def _show(flows: "list[Flow]", ends: "dict[TopicPartition, int]") -> None:
 
 
 def _need_spark() -> None:
-    for name in ("pyspark", "deltalake"):
-        try:
-            found = version(name)
-        except PackageNotFoundError:
-            raise CommandFailed(f"{name} is not installed: pip install 'headrace[pipelines]'", Status.USAGE) from None
-        if name == "pyspark" and [int(part) for part in found.split(".")[:2]] < _SPARK:
-            raise CommandFailed(f"Spark {found} is too old: pip install 'headrace[pipelines]' brings one", Status.USAGE)
+    absent = extras.missing(("pyspark", "deltalake", "pyarrow", "pandas"))
+    if absent:
+        raise CommandFailed(extras.needs("a pipeline", absent[0], "pipelines"))
+    check_spark("a pipeline", "pipelines")

@@ -9,6 +9,7 @@ import click
 
 from headrace.cli.command import TeachingGroup
 from headrace.cli.commands.archive import ICEBERG, STORAGE
+from headrace.text import extras
 
 if TYPE_CHECKING:
     from headrace.lakehouse.write.iceberg import IcebergTwin
@@ -139,7 +140,7 @@ def _table(
         from headrace.lakehouse.write.location import Place  # noqa: PLC0415
         from headrace.lakehouse.write.table import ArchiveTable, Conflict  # noqa: PLC0415
     except ImportError as error:
-        raise click.ClickException(f"{error.name} is not installed: pip install 'headrace[spark]'") from None
+        raise click.ClickException(extras.explained("a table's maintenance", error)) from None
     try:
         table = ArchiveTable(Place.of(place, storage), make=False)
         yield table, twin_of(table, iceberg_options)

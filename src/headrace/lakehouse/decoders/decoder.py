@@ -12,7 +12,7 @@ from typing import Final, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.client.errors import OptionError, SparkError
+from headrace.client.errors import ModuleMissing, OptionError, SparkError
 from headrace.lakehouse.decoders.arrays import Faults
 from headrace.lakehouse.decoders.avro_values import AvroDecoder
 from headrace.lakehouse.decoders.confluent import WireDecoder
@@ -25,6 +25,7 @@ from headrace.lakehouse.decoders.schema_registry import Registry
 from headrace.lakehouse.decoders.variant import VariantDecoder
 from headrace.lakehouse.write.columns import Decoded, first_line, grown, nothing, widened
 from headrace.lakehouse.write.table import COLUMNS, DEAD_COLUMNS
+from headrace.text import extras
 
 INFER: Final = "json"
 WIRE: Final = "confluent"
@@ -176,6 +177,8 @@ class Values:
             found, faults = self._decoded(batch)
         except SparkError:
             raise
+        except ImportError as error:  # no fault of the records
+            raise ModuleMissing(extras.explained("decoding the values", error)) from None
         except Exception as error:  # a library may raise any error
             if batch.num_rows == 1:
                 reasons[first] = f"{type(error).__name__}: {first_line(error)}"

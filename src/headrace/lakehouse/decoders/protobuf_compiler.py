@@ -9,20 +9,22 @@ from itertools import count as numbers
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from headrace.client.errors import OptionError
+from headrace.client.errors import ModuleMissing, OptionError
+from headrace.text import extras
 
 _COMPILE_S: Final = 60.0
 _MAIN: Final = "value{}.proto"
 _SAID: Final = re.compile(r"\S+\.proto:.*")
 """A message of the compiler about a file; its libraries print other lines."""
+_ABSENT: Final = re.compile(r"^ModuleNotFoundError: No module named '([\w.]+)'", re.MULTILINE)
 
 
 def compiled(text: str, where: str, others: Mapping[str, str] | None = None, folder: str | None = None) -> bytes:
-    """Compile a `.proto` text with imports in `others`, by name, and in `folder`. Raise OptionError."""
+    """Compile a `.proto` text with imports in `others`, by name, and in `folder`. Raise OptionError, ModuleMissing."""
     try:
         from grpc_tools import protoc  # noqa: PLC0415  # an extra
-    except ImportError:
-        raise OptionError(f"{where}: reading .proto needs grpcio-tools: pip install 'headrace[schemas]'") from None
+    except ImportError as error:
+        raise ModuleMissing(extras.explained(where, error)) from None
     include = str(Path(protoc.__file__).parent / "_proto")
     with tempfile.TemporaryDirectory(prefix="headrace-proto-") as made:
         main = _unused(others or {}, folder)
@@ -53,6 +55,8 @@ def compiled(text: str, where: str, others: Mapping[str, str] | None = None, fol
         except subprocess.TimeoutExpired:
             raise OptionError(f"{where}: its compiler did not end within {_COMPILE_S:.0f} s") from None
         if done.returncode != 0:
+            if (absent := _ABSENT.search(done.stderr)) is not None:
+                raise ModuleMissing(extras.needs(where, absent[1], "schemas"))
             said = [found[0] for line in done.stderr.splitlines() if (found := _SAID.search(line)) is not None]
             why = said[0].removeprefix(f"{main}:").strip() if said else f"its compiler ends with {done.returncode}"
             raise OptionError(f"{where} is not a .proto file that can be compiled: {why[:300]}")

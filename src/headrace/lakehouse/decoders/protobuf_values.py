@@ -11,12 +11,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from headrace.client.errors import OptionError
+from headrace.client.errors import ModuleMissing, OptionError
 from headrace.lakehouse.decoders.arrays import Faults, column
 from headrace.lakehouse.decoders.cells import FEW_CELLS, most_cells, too_many, within
 from headrace.lakehouse.decoders.json_values import placed
 from headrace.lakehouse.decoders.protobuf_schema import TIMESTAMP, is_json, kind_of, message_named
 from headrace.lakehouse.write.columns import Decoded, first_line
+from headrace.text import extras
 
 _MICRO: Final = 1000
 
@@ -25,14 +26,21 @@ class ProtobufDecoder:
     """Decodes messages of one type."""
 
     def __init__(self, descriptors: bytes, message: str | None, where: str, *, indexes: tuple[int, ...] = ()) -> None:
-        """Prepare. Raise OptionError for a message that does not exist or cannot become columns.
+        """Prepare. Raise OptionError for a message that does not exist or cannot become columns, or ModuleMissing.
 
         `descriptors` is a FileDescriptorSet, as `protoc --include_imports --descriptor_set_out` writes it. `message` is
         a full name, or None to use `indexes`: of the message in the last file, and of nested messages. `where` is the
         schema's name.
         """
-        from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # noqa: PLC0415  # an extra
-
+        try:
+            from google.protobuf import (  # noqa: PLC0415  # an extra
+                descriptor_pb2,
+                descriptor_pool,
+                json_format,  # noqa: F401  # the readers import it
+                message_factory,
+            )
+        except ImportError as error:
+            raise ModuleMissing(extras.explained(where, error)) from None
         try:
             files = descriptor_pb2.FileDescriptorSet.FromString(descriptors)
             pool = descriptor_pool.DescriptorPool()

@@ -1,18 +1,16 @@
 """Find and open archives (`broker.partition.remote.Lake`). delta-rs is imported for the first one."""
 
-import importlib.util
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from headrace.storage.layout import archives
+from headrace.text import extras
 from headrace.topics.archive import Archive
 from headrace.topics.errors import ArchiveUnavailable
 
 if TYPE_CHECKING:
     from headrace.lakehouse.read.table import LakeTable
-
-_NEEDED = ("deltalake", "pyarrow")
 
 
 class Lake:
@@ -30,11 +28,9 @@ class Lake:
 
     def open(self, topic_id: str, table: str) -> "LakeTable":
         """Open a topic's archive; blocking. Raise ArchiveUnavailable."""
-        missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+        missing = extras.missing(extras.MODULES["lake"])
         if missing:
-            raise ArchiveUnavailable(
-                f"its archive {table} cannot be read without {' and '.join(missing)}: pip install 'headrace[lake]'"
-            )
+            raise ArchiveUnavailable(extras.needs(f"its archive {table}", missing[0], "lake"))
         from headrace.lakehouse.read.table import LakeTable  # noqa: PLC0415  # needs the extra, and takes a while
 
         return LakeTable(table, topic_id)

@@ -16,13 +16,14 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.client.errors import OptionError, SparkError, TableError, one_line
+from headrace.client.errors import ModuleMissing, OptionError, SparkError, TableError, one_line
 from headrace.lakehouse.paths import iceberg_location
 from headrace.lakehouse.status.document import TOPIC
 from headrace.lakehouse.write import data_files
 from headrace.lakehouse.write.data_files import field_ids
 from headrace.lakehouse.write.location import Place
 from headrace.lakehouse.write.table import COLUMNS, ArchiveTable, Snapshot
+from headrace.text import extras
 
 PROPERTY: Final = "headrace.iceberg"
 """Property of the Delta table: the Iceberg table that lists its files."""
@@ -72,7 +73,10 @@ class IcebergTwin:
     """The Iceberg table of a Delta table."""
 
     def __init__(self, name: IcebergName, table: ArchiveTable) -> None:
-        """Open or create the Iceberg table, and record it in the Delta table. Raise CatalogUnavailable, TableError."""
+        """Open or create the Iceberg table, and record it in the Delta table.
+
+        Raise CatalogUnavailable, ModuleMissing, TableError.
+        """
         name.check()
         self._place = table.place
         catalog, _, identifier = name.text.partition(":")
@@ -84,8 +88,8 @@ class IcebergTwin:
         options = {_S3[key]: value for key, value in self._place.storage if key in _S3} | dict(name.options)
         try:
             from pyiceberg.catalog import load_catalog  # noqa: PLC0415  # an extra
-        except ImportError:
-            raise OptionError("--iceberg needs pyiceberg: pip install 'headrace[iceberg]'") from None
+        except ImportError as error:
+            raise ModuleMissing(extras.explained("--iceberg", error)) from None
         try:
             self._catalog = load_catalog(catalog, **options)
             self._table = self._take(table.snapshot())
@@ -219,7 +223,13 @@ class IcebergTwin:
         except Exception as error:
             raise self._unavailable(error) from error
 
-    def _unavailable(self, error: Exception) -> CatalogUnavailable:
+    def _unavailable(self, error: Exception) -> CatalogUnavailable | ModuleMissing:
+        from pyiceberg.exceptions import NotInstalledError  # noqa: PLC0415
+
+        if isinstance(error, ImportError):
+            return ModuleMissing(extras.explained(f"Iceberg table {self._text}", error))
+        if isinstance(error, NotInstalledError):  # it names the package for this kind of catalog
+            return ModuleMissing(f"Iceberg table {self._text}: {one_line(error)[:300]}")
         return CatalogUnavailable(f"Iceberg table {self._text}: {type(error).__name__}: {one_line(error)[:300]}")
 
 

@@ -20,6 +20,7 @@ from headrace.client import errors
 from headrace.client.errors import (
     CorruptLog,
     DataLoss,
+    ModuleMissing,
     OptionError,
     SparkError,
     TableError,
@@ -38,6 +39,7 @@ from headrace.spark.archive.settings import ArchiveSettings
 from headrace.spark.archive.targets import OnNote, Registrar, Targets
 from headrace.spark.source.groups import GroupCommitter
 from headrace.spark.source.redis_log import LogReader
+from headrace.text import extras
 
 if TYPE_CHECKING:
     from headrace.tracing.exporter import TraceExporter
@@ -48,9 +50,11 @@ _log = logging.getLogger(__name__)
 _TASK_ROWS: Final = 500_000
 """Records of a partition above which several tasks, and files, share it."""
 _POLL: Final = "50ms"
+_SILENT: Final = ("org.apache.spark.sql.execution.streaming",)
+"""It logs the traceback of a failed query, which the archive reports as one line."""
 _MASTER: Final = "local[*,4]"
 """Spark retries a task whose Python worker was killed, up to four times."""
-_FOR_GOOD: Final = (OptionError, UnknownTopic, DataLoss, ArchiveGap, CorruptLog, TableError, TaskFailed)
+_FOR_GOOD: Final = (ModuleMissing, OptionError, UnknownTopic, DataLoss, ArchiveGap, CorruptLog, TableError, TaskFailed)
 """Errors that a retry cannot fix."""
 _LONGEST_PAUSE_S: Final = 30.0
 _TRIES: Final = 5
@@ -157,7 +161,7 @@ class Archive:
             )
             self._temporary = held.enter_context(tempfile.TemporaryDirectory(prefix="headrace-archive-"))
             self._begin()
-            self.spark = session.create("headrace archive", master=_MASTER, optimize=False) if spark is None else spark
+            self.spark = _session() if spark is None else spark
             self._held = held.pop_all()
         if reports:
             told = Told(settings.redis, settings.table, settings.group, settings.trigger_s)
@@ -234,6 +238,8 @@ class Archive:
             raise SparkGone("Spark's JVM has ended") from error
         if isinstance(error, PySparkException | Py4JError):
             error = error_from_spark(error)
+        if isinstance(error, ImportError):
+            error = ModuleMissing(extras.explained("the archive", error))
         if not isinstance(error, SparkError):
             raise error
         if isinstance(error, TopicReplaced) or (isinstance(error, DataLoss) and self._targets.replaced()):
@@ -259,7 +265,7 @@ class Archive:
         return True
 
     def _run_query(self) -> None:
-        failure: list[SparkError] = []
+        failure: list[SparkError | ImportError] = []
 
         def archive_batch(frame: DataFrame, batch_id: int) -> None:
             with self._working:
@@ -274,7 +280,7 @@ class Archive:
                     self._trace(result, began_ns)
                     self._report(result, time.monotonic() - began)
                     self._check_group(result)
-                except SparkError as error:
+                except (SparkError, ImportError) as error:
                     failure.append(error)
                     raise
 
@@ -383,9 +389,15 @@ class Archive:
         self._on_progress(self.progress)
 
 
-def _exporter(endpoint: str) -> "TraceExporter":
-    from headrace.tracing.exporter import TraceExporter  # noqa: PLC0415  # an extra
+def _session() -> SparkSession:
+    return session.create("headrace archive", master=_MASTER, optimize=False, silent=_SILENT)
 
+
+def _exporter(endpoint: str) -> "TraceExporter":
+    try:
+        from headrace.tracing.exporter import TraceExporter  # noqa: PLC0415  # an extra
+    except ImportError as error:
+        raise ModuleMissing(extras.explained("exporting traces", error)) from None
     return TraceExporter(endpoint, "headrace archive")
 
 
@@ -394,6 +406,7 @@ _PYTHON: Final = re.compile(r"(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|N
 """The end of a Python traceback."""
 _PASSING: Final = re.compile(r"(?:\w+\.)*(?:OSError|MemoryError|Py4J\w+|\w*(?:Timeout|Connection|Pipe)\w*)\b")
 """Errors that may not recur."""
+_ABSENT: Final = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _STAGE_ERROR: Final = re.compile(r"headrace\.(?:client|lakehouse|spark)(?:\.\w+)*\.(\w+): (.*)")
 
 
@@ -410,5 +423,8 @@ def error_from_spark(error: PySparkException | Py4JError) -> SparkError:
     causes = [found[1] for line in lines if (found := _CAUSE.match(line)) is not None]
     python = [line for line in lines if _PYTHON.match(line)]
     cause = python[-1] if python else causes[-1] if causes else ""
+    if (absent := _ABSENT.search(cause)) is not None:
+        failed_import = ModuleNotFoundError(cause, name=absent[1])
+        return ModuleMissing(extras.explained("one of Spark's Python processes", failed_import))
     permanent = bool(python) and _PASSING.match(cause) is None
     return (TaskFailed if permanent else SparkError)(f"{lines[0]}: {cause}" if cause not in lines[0] else lines[0])

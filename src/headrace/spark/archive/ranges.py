@@ -5,6 +5,7 @@ Records do not pass through the JVM. Offsets, limits and checkpoint are those of
 
 import base64
 import json
+import sys
 import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
@@ -20,6 +21,7 @@ from headrace.client import offsets as client_offsets
 from headrace.client.errors import (
     CorruptLog,
     DataLoss,
+    ModuleMissing,
     OptionError,
     SparkError,
     StorageUnavailable,
@@ -38,7 +40,7 @@ from headrace.spark.source.stream import StoredOffset, StreamReader
 from headrace.spark.source.tasks import RangePartition
 from headrace.spark.source.topic_log import ids as topic_ids
 from headrace.spark.worker import settle
-from headrace.text import environment
+from headrace.text import environment, extras
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,6 +60,7 @@ _FAILURES: Final = {
     for kind in (
         CorruptLog,
         DataLoss,
+        ModuleMissing,
         OptionError,
         StorageUnavailable,
         StoreUnavailable,
@@ -154,6 +157,9 @@ def _write_one(destination: Destination, fences: Mapping[TopicPartition, int], r
             written = write_range(destination, stream, offsets, unreadable, traces)
     except tuple(_FAILURES.values()) as error:
         return json.dumps({"error": type(error).__name__, "message": str(error)})
+    except ImportError as error:
+        message = extras.explained(f"Spark's Python worker ({sys.executable})", error)
+        return json.dumps({"error": ModuleMissing.__name__, "message": message})
     except Exception as error:
         traceback.print_exc()
         where = f"offsets {offsets.start} to {offsets.end - 1} of {partition} cannot be archived"

@@ -4,7 +4,6 @@ Can also start a Spark Connect server on a free loopback port, for clients with 
 """
 
 import contextlib
-import importlib.util
 import os
 import secrets
 import signal
@@ -25,9 +24,9 @@ from headrace.spark import session
 from headrace.spark.pipelines import check, environment
 from headrace.spark.pipelines.environment import STATE
 from headrace.spark.pipelines.project import SPEC
+from headrace.text import extras
 
 _SPECS: Final = (SPEC, "spark-pipeline.yaml")
-_NEEDED: Final = ("grpc", "grpc_status", "google.rpc", "yaml", "zstandard")
 _STOP_S: Final = 30.0
 
 
@@ -47,9 +46,9 @@ class Ended:
 def prepare(folder: Path) -> None:
     """Check that the project can run. Raise NoProject, with a line for each problem."""
     _spec(folder)
-    missing = [name for name in _NEEDED if not _there(name)]
+    missing = extras.missing(extras.MODULES["pipelines"])
     if missing:
-        raise NoProject(f"{', '.join(missing)} missing: pip install 'headrace[pipelines]'")
+        raise NoProject(extras.needs("a pipeline", missing[0], "pipelines"))
     environment.make_link(folder)
     found = [*_moved(folder), *check.problems(folder, environment.own(folder))]
     if found:
@@ -165,13 +164,6 @@ def _stop(process: "subprocess.Popen[str]") -> None:
         except subprocess.TimeoutExpired:
             continue
         return
-
-
-def _there(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:
-        return False
 
 
 CONNECT_TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
