@@ -152,14 +152,18 @@ def test_archivers_of_different_topics_share_a_table(storage: BareStorage, topic
     assert archived(table) == sorted(pairs(0, range(10)) + pairs(0, range(7)))
 
 
-def test_a_table_with_another_topic_is_reported_once(storage: BareStorage, topic: Topic, table: Path) -> None:
+def test_the_table_of_another_topic_needs_permission_and_is_reported_once(
+    storage: BareStorage, topic: Topic, table: Path
+) -> None:
     storage.append(topic, 0, records(5))
     Archiver(storage, topic, table).archive((0, 0, 5))
     other = storage.create_topic(f"{topic.name}-other")
 
-    def said(name: str) -> list[str]:
+    def said(name: str, *, share: bool = False, schema: str | None = None) -> list[str]:
         told: list[str] = []
-        settings = ArchiveSettings(table=str(table), redis=storage.url, topics=(name,))
+        settings = ArchiveSettings(
+            table=str(table), redis=storage.url, topics=(name,), share_table=share, schema=schema
+        )
         targets = Targets(settings, LogReader(storage.url), Registrar(storage.url), told.append)
         for _ in range(2):
             targets.current()
@@ -167,8 +171,15 @@ def test_a_table_with_another_topic_is_reported_once(storage: BareStorage, topic
         return told
 
     assert said(topic.name) == []
-    [careful] = said(other.name)
+    with pytest.raises(TableError, match=f"{table} belongs to topic {topic.name!r}: .* --share-table"):
+        said(other.name)
+    [careful] = said(other.name, share=True)
     assert careful.startswith(f"careful: {table} has records of {topic.name!r} as well")
+    # Dead letters are records of a topic, too.
+    assert said(topic.name, schema="json") == []
+    table = table.with_name(f"{table.name}_dlq")
+    with pytest.raises(TableError, match=f"{table} belongs to topic {topic.name!r}"):
+        said(other.name)
 
 
 def test_a_stale_snapshot_cannot_commit(storage: BareStorage, topic: Topic, table: Path) -> None:

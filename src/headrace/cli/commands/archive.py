@@ -145,6 +145,11 @@ ICEBERG = click.option(
     is_flag=True,
     help="Continue if a stored batch cannot be read. Its bytes are kept.",
 )
+@click.option(
+    "--share-table",
+    is_flag=True,
+    help="Continue if the table belongs to another topic, or to a topic of another server.",
+)
 def archive(
     *,
     topics: tuple[str, ...],

@@ -97,7 +97,7 @@ class IcebergTwin:
             raise
         except Exception as error:  # pyiceberg and its dependencies raise many types
             raise self._unavailable(error) from error
-        table.note(PROPERTY, name.text)
+        table.note({PROPERTY: name.text})
 
     def _take(self, snapshot: Snapshot) -> Any:
         from pyiceberg.exceptions import (  # noqa: PLC0415

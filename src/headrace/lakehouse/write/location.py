@@ -106,6 +106,7 @@ class Place:
             partition_by=list(partition_by) or None,
             description=description,
             configuration=properties,
+            raise_if_key_not_exists=False,
             storage_options=self.options,
         )
 

@@ -140,13 +140,20 @@ class ArchiveFile:
 class ArchiveTable:
     """A Delta table with records of topics."""
 
-    def __init__(self, place: Place, columns: pa.Schema = COLUMNS, *, make: bool = True) -> None:
-        """Open the table at `place`, or create it with `columns` if `make` is set.
+    def __init__(
+        self,
+        place: Place,
+        columns: pa.Schema = COLUMNS,
+        *,
+        make: bool = True,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        """Open the table at `place`, or create it with `columns` and `properties` if `make` is set.
 
         Raise StoreUnavailable, or TableError for other content, other columns or missing permissions.
         """
         self.place = place
-        _create_if_missing(place, columns, make=make)
+        _create_if_missing(place, columns, properties or {}, make=make)
         try:
             self._table = place.delta()
         except (DeltaError, OSError) as error:
@@ -155,16 +162,7 @@ class ArchiveTable:
         if any(found.get(name) != kind for name, kind in _names_and_types(Schema.from_arrow(columns))):
             raise TableError(f"{place.name} is a Delta table with other columns than an archive's: name another path")
         place.check()
-        self._restrict_skipping()
-
-    def _restrict_skipping(self) -> None:
-        while self.noted(_SKIPPING) is None:
-            try:
-                self._table.alter.set_table_properties({_SKIPPING: ",".join(_KNOWN)}, raise_if_not_exists=False)
-            except CommitFailedError:
-                self.snapshot()  # another writer changed the table
-            except (DeltaError, OSError) as error:
-                raise failed(self.place, "was not changed", error) from error
+        self.note({_SKIPPING: ",".join(_KNOWN)}, once=True)
 
     def snapshot(self) -> "Snapshot":
         """Return the current version. Earlier snapshots become invalid. Raise TableError, StoreUnavailable."""
@@ -174,14 +172,21 @@ class ArchiveTable:
             raise failed(self.place, "cannot be read as a Delta table", error) from error
         return Snapshot(self.place, self._table)
 
-    def note(self, name: str, value: str) -> None:
-        """Set a property. Raise as `snapshot`."""
-        if self.noted(name) == value:
-            return
-        try:
-            self._table.alter.set_table_properties({name: value}, raise_if_not_exists=False)
-        except (DeltaError, OSError) as error:
-            raise failed(self.place, "was not changed", error) from error
+    def note(self, values: Mapping[str, str], *, once: bool = False) -> None:
+        """Set properties; with `once`, only those that have no value. Raise as `snapshot`."""
+        while True:
+            held = {name: self.noted(name) for name in values}
+            changed = {
+                name: text for name, text in values.items() if held[name] is None or (held[name] != text and not once)
+            }
+            if not changed:
+                return
+            try:
+                self._table.alter.set_table_properties(changed, raise_if_not_exists=False)
+            except CommitFailedError:
+                self.snapshot()  # another writer changed the table
+            except (DeltaError, OSError) as error:
+                raise failed(self.place, "was not changed", error) from error
 
     def noted(self, name: str) -> str | None:
         """Return a property of the last loaded version."""
@@ -351,7 +356,7 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _create_if_missing(place: Place, columns: pa.Schema, *, make: bool) -> None:
+def _create_if_missing(place: Place, columns: pa.Schema, own: Mapping[str, str], *, make: bool) -> None:
     path = place.path
     try:
         if (path is None or path.is_dir()) and place.holds_table():
@@ -363,7 +368,7 @@ def _create_if_missing(place: Place, columns: pa.Schema, *, make: bool) -> None:
         if path is not None:
             path.mkdir(parents=True, exist_ok=True)
         skipping = ",".join((*_KNOWN, "timestampType"))
-        properties = {"delta.checkpointInterval": _CHECKPOINT_EVERY, _SKIPPING: skipping}
+        properties = {"delta.checkpointInterval": _CHECKPOINT_EVERY, _SKIPPING: skipping, **own}
         place.make_table(columns, description="Records archived by Headrace", properties=properties)
     except (OSError, DeltaError) as error:
         raise failed(place, "cannot be a table", error) from error

@@ -45,6 +45,8 @@ class ArchiveSettings:
     """Continue if retention was faster than the archive, instead of failing."""
     skip_unreadable: bool = False
     """Continue after an unreadable batch, instead of failing. Its bytes go into the table's `_unreadable`."""
+    share_table: bool = False
+    """Continue if the table belongs to another topic, or to a topic of another server, instead of failing."""
     schema: str | None = None
     """Typed tables: `json` (inferred columns), `confluent`, or a file: JSON Schema, .avsc, .proto, .desc."""
     schema_registry: str | None = None

@@ -15,6 +15,7 @@ from headrace.client.offsets import Extent, TopicPartition
 from headrace.lakehouse.status.counters import Standing
 from headrace.lakehouse.write.batch import BatchResult, Fences, Target, standing_of
 from headrace.lakehouse.write.iceberg import IcebergName, IcebergTwin
+from headrace.lakehouse.write.ownership import Owner, claim
 from headrace.lakehouse.write.table import DEAD_COLUMNS, ArchiveTable
 from headrace.spark.archive.files import Destination
 from headrace.spark.archive.settings import ArchiveSettings
@@ -77,7 +78,6 @@ def _registered_table(text: bytes | None) -> str | None:
 _DEAD: Final = "_dlq"
 """Suffix of a typed table's dead-letter table."""
 
-_MOST_NAMED: Final = 3
 OnNote = Callable[[str], None]
 
 
@@ -98,7 +98,7 @@ class Targets:
         """Table versions that the Iceberg tables have."""
         self._registered: dict[str, dict[int, int]] = {}
         self._shared: set[str] = set()
-        """Topics for which a shared table was reported."""
+        """URLs of tables that were reported as shared."""
 
     @property
     def ids(self) -> dict[str, str]:
@@ -110,7 +110,7 @@ class Targets:
         self._targets = {}
 
     def current(self) -> dict[str, Target]:
-        """Return the current topics, with a table for each new one. Raise UnknownTopic, TopicReplaced."""
+        """Return the current topics, with a table for each new one. Raise UnknownTopic, TopicReplaced, TableError."""
         found = self._log.topics(self._settings.subscription)  # before a mistyped topic gets a table
         gone = sorted(set(self._targets) - set(found))
         if gone:
@@ -120,10 +120,13 @@ class Targets:
                 check_id(topic, self._targets[name].topic_id)
                 continue
             place = self._settings.place(name)
-            dead = None if self._decoding is None else ArchiveTable(place.sibling(_DEAD), DEAD_COLUMNS)
-            table = ArchiveTable(place)
+            owner = Owner(name, self._log.cluster_id())
+            table = self._owned(ArchiveTable(place, properties=owner.properties), owner)
+            dead = None
+            if self._decoding is not None:
+                own = ArchiveTable(place.sibling(_DEAD), DEAD_COLUMNS, properties=owner.properties)
+                dead = self._owned(own, owner)
             self._targets[name] = Target(name, topic.id, table, dead)
-            self._note_other_topics(name, table)
             self._note_columns(table)
             if self._settings.iceberg is not None:
                 wanted = IcebergName(self._settings.iceberg, self._settings.iceberg_options).of(name)
@@ -133,15 +136,12 @@ class Targets:
         self._topics = found
         return self._targets
 
-    def _note_other_topics(self, name: str, table: ArchiveTable) -> None:
-        others = sorted(table.snapshot().topics() - {name})
-        if others and name not in self._shared:
-            self._shared.add(name)
-            named = ", ".join(map(repr, others[:_MOST_NAMED]))
-            self._on_note(
-                f"careful: {table.place.name} has records of {named} as well; those of {name!r} are added. "
-                "The column topic distinguishes them"
-            )
+    def _owned(self, table: ArchiveTable, owner: Owner) -> ArchiveTable:
+        note = claim(table, owner, shared=self._settings.share_table)
+        if note and table.place.url not in self._shared:
+            self._shared.add(table.place.url)
+            self._on_note(note)
+        return table
 
     def _note_columns(self, table: ArchiveTable) -> None:
         if self._decoding is None:

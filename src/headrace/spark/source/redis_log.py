@@ -88,6 +88,12 @@ class LogReader:
         """Release the connection."""
         self._redis.close()
 
+    def cluster_id(self) -> str:
+        """Return the server's cluster ID, empty if no server has used the storage. Raise StorageUnavailable."""
+        with self._answering():
+            found: Any = self._redis.get(Keyspace().cluster_id)
+        return "" if found is None else found.decode("utf-8", "replace")
+
     def topics(self, wanted: Subscription) -> Topics:
         """Return the topics in one round trip. Raise UnknownTopic, StorageUnavailable."""
         names = wanted.named()
