@@ -126,6 +126,7 @@ EFFECTS: dict[str, dict[str, tuple[Effect, ...]]] = {
     "Console": {
         "Records": (_E.READS,),
         "ResetGroup": (_E.SKIPS,),
+        "ForgetRun": (_E.CHANGES,),
         **dict.fromkeys(("Overview", "Topics", "Topic", "Groups", "Group", "Pipeline", "Brokers"), (_E.SHOWS,)),
         "/metrics": (_E.SHOWS,),
     },

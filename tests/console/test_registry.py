@@ -10,4 +10,4 @@ views.load()
 def test_every_page_says_what_it_needs() -> None:
     assert {page.name for page in PAGES.values() if page.needs == ANYBODY} == set()
     assert {page.method for page in PAGES.values()} == {"GET", "POST"}
-    assert [page.name for page in PAGES.values() if page.method == "POST"] == ["ResetGroup"]
+    assert {page.name for page in PAGES.values() if page.method == "POST"} == {"ResetGroup", "ForgetRun"}

@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 GUIDE = guides("archive", "iceberg", "tiered-storage", "table-maintenance")
-ARCHIVING = [command for command, _ in steps(GUIDE) if command.startswith("headrace archive")]
-OTHERS = [command for command, _ in steps(GUIDE) if command not in ARCHIVING]
+FORGETTING = [command for command, _ in steps(GUIDE) if command.endswith(" --forget")]
+ARCHIVING = [
+    command for command, _ in steps(GUIDE) if command.startswith("headrace archive") and command not in FORGETTING
+]
+OTHERS = [command for command, _ in steps(GUIDE) if command not in (*ARCHIVING, *FORGETTING)]
 
 
 def fill(broker: Server, *topics: str) -> None:
@@ -80,3 +83,5 @@ def test_the_commands_that_archive(places: tuple[Shell, ObjectStore]) -> None:
         assert "archived " in said.splitlines()[-1], said
     for table in ("flights-table", "lake/flights", "lake/orders"):
         shell.run(f"python -c 'from deltalake import DeltaTable as D; assert D(\"{table}\").count() == 10'")
+    [forgetting] = FORGETTING
+    assert shell.run(forgetting) == "removed the card of flights into ./flights-table\n"

@@ -56,6 +56,8 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
+_WITH_FORMS = {"group.html", "pipeline.html"}
+"""Templates with forms that change something."""
 _compiled = threading.Event()
 _compiler = ThreadPoolExecutor(1, "templates")
 """Not the default executor, which others wait for: many clients may request the first page at once."""
@@ -163,7 +165,7 @@ class Pages:
 
     def _html(self, view: View, ask: ViewRequest, request: Request) -> Response:
         value = self._forms.cookie(request)
-        with_form = SESSION in request.scope or (self._figures.writes and view.template == "group.html")
+        with_form = SESSION in request.scope or (self._figures.writes and view.template in _WITH_FORMS)
         content = self._render(view.template, view, ask, self._forms.token(value) if with_form else "")
         response = Response(content, view.status, HEADERS, media_type="text/html")
         if with_form:

@@ -8,6 +8,10 @@ import msgspec
 ARCHIVE_RUNS = "archive-runs"
 """Kind of the documents. The id is that of the archive, from the topic's id and the table."""
 MOST_COMMITS = 60
+_SILENT_MS = 30_000
+"""An archive without a report for this long is silent. It reports every five seconds."""
+_RUN_MS = 6 * 3600 * 1000
+"""A pipeline's run without a report for this long is considered gone. One Spark flow may take long."""
 
 
 class State(Enum):
@@ -55,6 +59,14 @@ class ArchiveReport(msgspec.Struct, frozen=True, kw_only=True):
     unreadable: int = 0
     commits: tuple[Commit, ...] = ()
     """The last ones, oldest first."""
+    topic_id: str = ""
+    """The topic that `ends` belong to. Empty in reports of earlier versions."""
+    ends: dict[int, int] = {}
+    """Partition -> offset before which the table has all records."""
+
+    def runs(self, now_ms: int) -> bool:
+        """Return whether the archive still reports."""
+        return self.state is State.RUNNING and now_ms - self.told_ms <= _SILENT_MS
 
     def goes_on(self, before: "ArchiveReport") -> bool:
         """Whether an earlier run's report is of the same table."""
@@ -124,3 +136,7 @@ class PipelineReport(msgspec.Struct, frozen=True, kw_only=True):
     started_ms: int
     told_ms: int
     flows: tuple[FlowReport, ...] = ()
+
+    def runs(self, now_ms: int) -> bool:
+        """Return whether the run still reports."""
+        return self.state is State.RUNNING and now_ms - self.told_ms <= _RUN_MS

@@ -51,6 +51,7 @@ def test_once_archives_everything_there_is(spark: "SparkSession", storage: BareS
     told = told_of(storage.url, "job-once")
     assert (told.state, told.rows, told.lag, told.unreadable) == (State.DONE, 1500, 0, 0)
     assert [commit.rows for commit in told.commits] == [600, 600, 300]
+    assert (told.topic_id, told.ends) == (str(topic.id), {0: 500, 1: 500, 2: 500})
     assert told.files == len(DeltaTable(scratch / "t").file_uris())
     assert told.fresh_ms is not None
     storage.append(topic, 1, records(5, 500))

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from headrace.cli.archive import requirements
+from headrace.cli.archive import reports, requirements
 from headrace.cli.archive.messages import Wanted
 from headrace.cli.archive.supervisor import ArchiveFailed, Show, Supervisor, Watch, stopping_by_signals
 from headrace.cli.client import CA, KAFKA_PROPERTIES, USERNAME, named_server
@@ -66,6 +66,7 @@ ICEBERG = click.option(
     headrace archive --topic flights --topic orders --table './lake/{topic}' --once
     headrace archive --pattern 'shop[.].*' --table 's3://lake/{topic}' --storage-option aws_region=eu-central-1
     headrace archive --topic flights --table ./flights-table --group archiver --bootstrap 127.0.0.1:9092
+    headrace archive --topic flights --table ./flights-table --forget
     """,
 )
 @click.option("--topic", "topics", multiple=True, metavar="NAME", help="Topic to archive. Repeatable.")
@@ -146,6 +147,11 @@ ICEBERG = click.option(
     help="Continue if a stored batch cannot be read. Its bytes are kept.",
 )
 @click.option(
+    "--forget",
+    is_flag=True,
+    help="Do not archive: remove the cards of these topics and this table from the console's page.",
+)
+@click.option(
     "--share-table",
     is_flag=True,
     help="Continue if the table belongs to another topic, or to a topic of another server.",
@@ -161,6 +167,7 @@ def archive(
     profile: str | None,
     once: bool,
     metrics: str | None,
+    forget: bool,
     **given: Any,
 ) -> None:
     """Copy topics into Delta tables, every record exactly once.
@@ -182,6 +189,9 @@ def archive(
     except config.SettingsError as error:
         raise CommandFailed(str(error), Status.USAGE) from None
     redis = _storage(redis or told.redis, redis_password_file or told.redis_password_file)
+    if forget:
+        reports.forget(redis, names, given["pattern"], given["table"])
+        return
     if given["group"] is not None:
         server = named_server(given["kafka"], username, profile, ca)
         given["kafka"], given["login"] = server.address, server.options(kafka_properties)

@@ -1,85 +1,154 @@
-"""`/pipeline`: archives and declared pipelines, from their reports."""
+"""`/pipeline`: archives and declared pipelines, from their reports, which it can remove."""
 
+import shlex
 from collections.abc import Sequence
 from itertools import zip_longest
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
+from headrace.broker.group_lag import ISOLATION
 from headrace.console import charts, text
 from headrace.console.pagination import cut
-from headrace.console.registry import View, ViewRequest, cluster_rule, page
+from headrace.console.registry import Redirect, View, ViewRequest, cluster_rule, page
 from headrace.console.views.overview import clock
 from headrace.console.views.topics import shape_of
+from headrace.groups.offsets import record_lag
 from headrace.metrics.runs import ARCHIVE_RUNS, PIPELINE_RUNS, ArchiveReport, Commit, FlowReport, PipelineReport, State
-from headrace.security.access.required_acls import Operation
+from headrace.security.access.required_acls import CLUSTER_NAME, SERVER, Operation, Resource, ResourceType, Rule
 
 _T = TypeVar("_T")
-_SILENT_MS = 30_000
-"""An archive without a report for this long is silent. It reports every five seconds."""
 _COMMITS = 8
 _MOST_RUNS, _MOST_FLOWS = 20, 50
-_RUN_MS = 6 * 3600 * 1000
-"""A run without a report for this long is considered gone. One Spark flow may take long."""
+_REPORTS: Final[dict[str, type[ArchiveReport] | type[PipelineReport]]] = {
+    ARCHIVE_RUNS: ArchiveReport,
+    PIPELINE_RUNS: PipelineReport,
+}
+
+
+_ALTER_SERVER: Final = Rule(
+    operation=Operation.ALTER,
+    type=ResourceType.CLUSTER,
+    resources=lambda ask: [Resource(ResourceType.CLUSTER, CLUSTER_NAME, SERVER)],
+)
+"""Reports are common to all virtual clusters."""
 
 
 @page("Pipeline", "/pipeline", needs=(cluster_rule(Operation.DESCRIBE),))
 async def pipeline(ask: ViewRequest) -> View:
     """Return the page of archives and pipelines that have reported."""
+    return await _view(ask)
+
+
+@page(
+    "ForgetRun",
+    "/pipeline",
+    method="POST",
+    live=False,
+    needs=(cluster_rule(Operation.DESCRIBE), _ALTER_SERVER),
+)
+async def forget(ask: ViewRequest) -> View:
+    """Remove the report of an archive or a pipeline that has ended, or return why not."""
+    kind, name = ask.form.get("kind", ""), ask.form.get("id", "")
+    reports = dict(await _told(ask, kind, _REPORTS[kind])) if kind in _REPORTS else {}
+    report = reports.get(name)
+    if report is None:
+        return await _view(ask, refused="The report does not exist. It may have been removed before.")
+    if report.runs(ask.broker.clock.now_ms()):
+        return await _view(ask, refused="It is running, and would report again. Stop it first.")
+    await ask.broker.storage.documents.save({(kind, name): None})
+    subject = f"{report.topic} into {report.table}" if isinstance(report, ArchiveReport) else report.folder
+    ask.changed("ForgetRun", f"report removed: {subject}")
+    raise Redirect(text.link("/pipeline", ask.broker.cluster, {"q": ask.query.get("q"), "page": ask.query.get("page")}))
+
+
+async def _view(ask: ViewRequest, refused: str = "") -> View:
     archives = await _told(ask, ARCHIVE_RUNS, ArchiveReport)
     async with ask.listing() as pace:
-        found = await cut(archives, ask.query, pace, name=lambda each: str(each.topic), rows=20)
-    runs = sorted(await _told(ask, PIPELINE_RUNS, PipelineReport), key=lambda run: -run.told_ms)[:_MOST_RUNS]
+        found = await cut(archives, ask.query, pace, name=lambda each: str(each[1].topic), rows=20)
+    runs = sorted(await _told(ask, PIPELINE_RUNS, PipelineReport), key=lambda run: -run[1].told_ms)[:_MOST_RUNS]
     now_ms = ask.broker.clock.now_ms()
     cells: dict[str, str] = {}
-    for number, archive in enumerate(found.rows):
-        cells |= _archive(str(number), archive, now_ms)
-    for number, run in enumerate(runs):
+    for number, (_, archive) in enumerate(found.rows):
+        cells |= _archive(ask, str(number), archive, now_ms)
+    for number, (_, run) in enumerate(runs):
         cells |= _run(f"run.{number}", run, now_ms)
     data = {
-        "archives": [_lasting(ask, archive) for archive in found.rows],
+        "archives": [_lasting(ask, name, archive, now_ms) for name, archive in found.rows],
         "slice": found,
         "runs": [
             {
+                "id": name,
+                "ended": not run.runs(now_ms),
                 "name": text.name(run.name),
                 "folder": text.name(run.folder),
                 "host": text.name(run.host),
                 "flows": range(min(_MOST_FLOWS, len(run.flows))),
                 "more": max(0, len(run.flows) - _MOST_FLOWS),
             }
-            for run in runs
+            for name, run in runs
         ],
+        "refused": refused,
+        "writes": ask.figures.writes,
+        "storage": text.name(shlex.quote(ask.figures.storage)),
+        "self": text.link("/pipeline", ask.broker.cluster, {name: ask.query.get(name) for name in ("q", "page")}),
     }
     shape = (
         shape_of(found),
-        [(archive.topic, archive.table, len(_last(archive))) for archive in found.rows],
-        [(run.folder, run.host, len(run.flows)) for run in runs],
+        [(name, archive.runs(now_ms), len(_last(archive))) for name, archive in found.rows],
+        [(name, run.runs(now_ms), len(run.flows)) for name, run in runs],
     )
     return View(template="pipeline.html", title="Pipeline", data=data, cells=cells, shape=shape)
 
 
-def _lasting(ask: ViewRequest, archive: ArchiveReport) -> dict[str, object]:
-    cluster = ask.broker.cluster
+def _lasting(ask: ViewRequest, name: str, archive: ArchiveReport, now_ms: int) -> dict[str, object]:
+    there = ask.figures.clusters.default.topics.has(archive.topic)
+    options = ["--topic", archive.topic, "--table", archive.table, "--redis", ask.figures.storage]
     return {
+        "id": name,
+        "ended": not archive.runs(now_ms),
+        "forget": text.name(shlex.join(["headrace", "archive", "--forget", *options])),
         "topic": text.name(archive.topic),
-        "href": text.topic(archive.topic, cluster) if ask.broker.topics.has(archive.topic) else "",
+        "href": text.topic(archive.topic) if there else "",
         "table": text.name(archive.table),
         "host": text.name(archive.host),
         "group": text.name(archive.group) if archive.group else "",
-        "group_href": text.group(archive.group, cluster) if archive.group else "",
+        "group_href": text.group(archive.group) if archive.group else "",
         "commits": range(len(_last(archive))),
     }
+
+
+def _lag(ask: ViewRequest, archive: ArchiveReport, now_ms: int) -> tuple[int | None, bool]:
+    """Return the records that the table lacks, and whether other brokers may have more. None: unknown.
+
+    The report of an archive that has ended does not count the records since.
+    """
+    if archive.runs(now_ms):
+        return archive.lag, False
+    topics = ask.figures.clusters.default.topics  # archives read no other cluster
+    if not archive.topic_id or not topics.has(archive.topic):
+        return None, False
+    live = topics.get(archive.topic)
+    if live.has_gaps:
+        return None, False
+    ends = archive.ends if str(live.topic.id) == archive.topic_id else {}
+    led = [each for each in live.partitions if each.leader is None]
+    lags = [record_lag(ends.get(each.index), each.log_start, each.visible_end(ISOLATION)) for each in led]
+    return (sum(lags) if led else None), len(led) < len(live.partitions)
 
 
 def _last(archive: ArchiveReport) -> Sequence[Commit]:
     return archive.commits[::-1][:_COMMITS]
 
 
-def _archive(place: str, archive: ArchiveReport, now_ms: int) -> dict[str, str]:
+def _archive(ask: ViewRequest, place: str, archive: ArchiveReport, now_ms: int) -> dict[str, str]:
     fresh = None if archive.fresh_ms is None else max(0.0, (now_ms - archive.fresh_ms) / 1000)
+    lag, more = _lag(ask, archive, now_ms)
+    if lag == 0 and not more and not archive.runs(now_ms):
+        fresh = 0.0
     cells = {
-        **_state(place, archive, now_ms, _SILENT_MS),
-        f"{place}.lag": text.count(archive.lag),
+        **_state(place, archive, now_ms),
+        f"{place}.lag": text.count(lag) + ("+" if more and lag is not None else ""),
         f"{place}.fresh": "-" if fresh is None else text.span(round(fresh) if fresh >= 1 else 0) + " ago",
         f"{place}.rows": text.count(archive.rows),
         f"{place}.files": text.count(archive.files),
@@ -100,7 +169,7 @@ def _archive(place: str, archive: ArchiveReport, now_ms: int) -> dict[str, str]:
 
 def _run(place: str, run: PipelineReport, now_ms: int) -> dict[str, str]:
     cells = {
-        **_state(place, run, now_ms, _RUN_MS),
+        **_state(place, run, now_ms),
         f"{place}.began": clock(run.started_ms),
         f"{place}.took": text.span(max(0, run.told_ms - run.started_ms) // 1000),
     }
@@ -109,8 +178,8 @@ def _run(place: str, run: PipelineReport, now_ms: int) -> dict[str, str]:
     return cells
 
 
-def _state(place: str, told: ArchiveReport | PipelineReport, now_ms: int, silent_ms: int) -> dict[str, str]:
-    silent = told.state is State.RUNNING and now_ms - told.told_ms > silent_ms
+def _state(place: str, told: ArchiveReport | PipelineReport, now_ms: int) -> dict[str, str]:
+    silent = told.state is State.RUNNING and not told.runs(now_ms)
     state = "silent" if silent else told.state.value
     return {
         f"{place}.state": state,
@@ -131,11 +200,11 @@ def _flow(place: str, flow: FlowReport) -> dict[str, str]:
     }
 
 
-async def _told(ask: ViewRequest, kind: str, what: type[_T]) -> list[_T]:
+async def _told(ask: ViewRequest, kind: str, what: type[_T]) -> list[tuple[str, _T]]:
     found = []
-    for document in (await ask.broker.storage.documents.load(kind)).values():
+    for name, document in (await ask.broker.storage.documents.load(kind)).items():
         try:
-            found.append(msgspec.json.decode(document, type=what))
+            found.append((name, msgspec.json.decode(document, type=what)))
         except (msgspec.MsgspecError, UnicodeDecodeError):
             continue
     return found

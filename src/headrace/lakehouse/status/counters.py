@@ -27,6 +27,7 @@ class TopicProgress:
     """Version of the table."""
     fences: dict[int, int] = field(default_factory=dict)
     """The next offset to archive, by partition."""
+    topic_id: str = ""
     batch_rows: int = 0
     batch_bytes: int = 0
     """Bytes of Parquet that the batch wrote."""
@@ -108,6 +109,9 @@ class TopicFigures:
     dead_reason: str = ""
     """Why the first of them failed."""
     version: int = 0
+    topic_id: str = ""
+    fences: Mapping[int, int] = field(default_factory=dict)
+    """The next offset to archive, by partition."""
     lag: int | None = None
     """Records in the log that the table lacks, or None if unknown."""
     freshness: Freshness = field(default_factory=Freshness, repr=False)
@@ -145,6 +149,7 @@ class Figures:
                 topic.dead_table = topic.dead_table or told.dead_table
                 topic.dead_reason = topic.dead_reason or told.dead_reason
                 topic.version = told.version
+                topic.topic_id, topic.fences = told.topic_id, told.fences
                 topic.lag = told.lag
                 if told.batch_rows:
                     topic.commits.append(Commit(round(now * 1000), told.batch_rows, progress.batch_s, told.version))

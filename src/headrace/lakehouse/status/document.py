@@ -118,6 +118,8 @@ class Teller:
                 group_failures=topic.group_failures,
                 unreadable=topic.unreadable,
                 commits=tuple(topic.commits),
+                topic_id=topic.topic_id,
+                ends=dict(topic.fences),
             )
             for name, topic in self._figures.topics().items()
         ]
@@ -133,6 +135,35 @@ def _told_before(connection: "redis.Redis", key: str, own: str) -> ArchiveReport
 
 def _now_ms() -> int:
     return round(time.time() * 1000)
+
+
+class StillRunning(Exception):
+    """A chosen archive still reports. The message is one line."""
+
+
+def forget(url: str, chosen: Callable[[ArchiveReport], bool]) -> list[ArchiveReport]:
+    """Delete the documents of chosen archives, and return them.
+
+    Raise StillRunning, before any is deleted, and the errors of the storage.
+    """
+    key = Keyspace().documents(ARCHIVE_RUNS)
+    timeouts = {"socket_timeout": _TIMEOUT_S, "socket_connect_timeout": _TIMEOUT_S}
+    with contextlib.closing(blocking(url, **timeouts)) as connection:
+        stored: dict[Any, Any] = connection.hgetall(key)
+        found = {}
+        for name, document in stored.items():
+            with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
+                report = msgspec.json.decode(document, type=ArchiveReport)
+                if chosen(report):
+                    found[name] = report
+        for report in found.values():
+            if report.runs(_now_ms()):
+                raise StillRunning(
+                    f"the archive of {report.topic!r} into {report.table} reports from {report.host}: stop it first"
+                )
+        if found:
+            connection.hdel(key, *found)
+    return list(found.values())
 
 
 class _When(msgspec.Struct, frozen=True):

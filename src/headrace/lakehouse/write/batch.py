@@ -276,6 +276,7 @@ class BatchArchiver:
                 lag=end - archived,
                 version=snapshots[name].version,
                 fences=mine,
+                topic_id=target.topic_id,
                 batch_rows=sum(file.rows for file in had.files),
                 batch_bytes=sum(file.size for file in had.files),
                 batch_files=len(had.files),
