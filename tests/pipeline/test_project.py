@@ -13,6 +13,7 @@ from headrace.cli.command import Status
 from headrace.cli.main import root, run
 from headrace.client.errors import UnknownTopic
 from headrace.client.offsets import TopicPartition
+from headrace.metrics.runs import TopicEnds
 from headrace.spark.pipelines import check, environment, project, status
 from headrace.spark.pipelines.project import Column
 from headrace.testing import Server
@@ -149,6 +150,7 @@ def test_the_event_log_says_what_flows_did() -> None:
     ends = {TopicPartition("t", 0): 50, TopicPartition("t", 1): 3, TopicPartition("u", 0): 9}
     assert flow.behind(ends) == 13
     assert flow.behind({TopicPartition("u", 0): 9}) is None
+    assert flow.told(ends, "completed").topics == (TopicEnds(topic="t", id="5c2d", ends={0: 40}),)
 
 
 def test_a_project_is_not_written_over_something(broker: Server, tmp_path: Path) -> None:

@@ -109,6 +109,16 @@ PIPELINE_RUNS = "pipeline-runs"
 """Kind of the documents. The id is that of the project, from its folder and host. It has the last run."""
 
 
+class TopicEnds(msgspec.Struct, frozen=True, kw_only=True):
+    """The offsets at which a flow's run ended in one topic."""
+
+    topic: str
+    id: str
+    """The topic's id, which no other server has."""
+    ends: dict[int, int]
+    """Partition -> next offset to read."""
+
+
 class FlowReport(msgspec.Struct, frozen=True, kw_only=True):
     """One flow of a run."""
 
@@ -121,7 +131,9 @@ class FlowReport(msgspec.Struct, frozen=True, kw_only=True):
     batches: int | None = None
     seconds: float | None = None
     behind: int | None = None
-    """Records that it has not read of its topics. None: it reads none."""
+    """Records that it had not read of its topics when it ended. None: it reads none."""
+    topics: tuple[TopicEnds, ...] = ()
+    """Topics that it reads, as far as their ids are known."""
 
 
 class PipelineReport(msgspec.Struct, frozen=True, kw_only=True):

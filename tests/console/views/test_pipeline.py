@@ -11,7 +11,16 @@ from tests.console.visiting import EVIL, Answer, ask, create, produce, safe
 from headrace.console import views
 from headrace.lakehouse.status.counters import Figures, Progress, TopicProgress
 from headrace.lakehouse.status.document import Teller, Told
-from headrace.metrics.runs import ARCHIVE_RUNS, PIPELINE_RUNS, ArchiveReport, Commit, FlowReport, PipelineReport, State
+from headrace.metrics.runs import (
+    ARCHIVE_RUNS,
+    PIPELINE_RUNS,
+    ArchiveReport,
+    Commit,
+    FlowReport,
+    PipelineReport,
+    State,
+    TopicEnds,
+)
 from headrace.storage.layout import registry
 from headrace.storage.layout.keys import Keyspace
 from headrace.testing import InProcessServer
@@ -89,7 +98,7 @@ def test_a_declared_pipeline_that_reports_its_status_is_in_the_pipeline(server: 
         storage.hset(key, "b", b"{}")
     answer = ask(server, "/pipeline")
     safe(answer)
-    for text in ("failed", "no such topic", "bronze completed 1,234 1,200 4 s 34", "/home/me/shop", "after 42 s"):
+    for text in ("failed", "no such topic", "bronze completed 1,234 1,200 4 s -", "/home/me/shop", "after 42 s"):
         assert text in answer.text
 
 
@@ -125,6 +134,31 @@ def test_the_lag_of_an_ended_archive_is_unknown_or_that_of_the_topic_there_is(se
     create(server, ("recreated", 1))
     produce(server, "recreated", (None, b"v"), (None, b"v"))
     assert shown_lag(server, "recreated") == "2"
+
+
+def test_a_flow_that_has_ended_shows_the_records_since(server: InProcessServer) -> None:
+    create(server, ("flowing", 2), ("joined", 1))
+    produce(server, "flowing", *((None, b"v") for _ in range(9)))
+    produce(server, "joined", *((None, b"v") for _ in range(100)))
+    now_ms = server.clock.now_ms()
+    told = PipelineReport(name="flow", folder="/flow", state=State.DONE, started_ms=now_ms, told_ms=now_ms)
+
+    def shown(state: State, *topics: TopicEnds) -> str:
+        flow = FlowReport(name="bronze-lag", state="completed", behind=1, topics=topics)
+        report(server, "flow", msgspec.structs.replace(told, state=state, flows=(flow,)))
+        found = re.search(r"bronze-lag completed - - - (\S+)", ask(server, "/pipeline").text)
+        assert found is not None
+        return found[1]
+
+    ids = {name: archive_of(server, name, State.DONE).topic_id for name in ("flowing", "joined")}
+    flowing = TopicEnds(topic="flowing", id=ids["flowing"], ends={0: 2})
+    joined = TopicEnds(topic="joined", id=ids["joined"], ends={0: 40})
+    elsewhere = TopicEnds(topic="joined", id="of another server", ends={0: 40})
+    assert shown(State.DONE, flowing) == "7"
+    assert shown(State.FAILED, flowing, joined) == "67"
+    assert shown(State.DONE, flowing, elsewhere) == "7+"
+    assert shown(State.DONE, elsewhere) == "-"
+    assert shown(State.RUNNING, flowing) == "1"
 
 
 def test_the_card_of_a_run_that_has_ended_is_removed_by_its_own_form(server: InProcessServer) -> None:

@@ -3,8 +3,9 @@
 import pytest
 from pyspark.errors import PySparkException
 
-from headrace.client.errors import SparkError, StoreUnavailable, TaskFailed
+from headrace.client.errors import ModuleMissing, SparkError, StoreUnavailable, TaskFailed
 from headrace.spark.archive.job import error_from_spark
+from headrace.text import extras
 
 FIRST = "[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted due to stage failure"
 
@@ -25,6 +26,11 @@ FIRST = "[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted d
             f"{FIRST}\n\tat x\nCaused by: org.apache.spark.SparkException: Python worker exited (crashed)\n",
             SparkError,
             f"{FIRST}: org.apache.spark.SparkException: Python worker exited (crashed)",
+        ),
+        (
+            f"{FIRST}\n  File x\nModuleNotFoundError: No module named 'google'\n\tat java.x\n",
+            ModuleMissing,
+            f"one of Spark's Python processes needs the Python module google: {extras.advice('schemas')}",
         ),
         (f"{FIRST}\nheadrace.client.errors.StoreUnavailable: away\n", StoreUnavailable, "away"),
     ],

@@ -5,7 +5,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-from headrace.cli.command import CommandFailed
+from headrace.cli.command import CommandFailed, Status
 from headrace.text import extras
 
 LEAST_SPARK: Final = (4, 2)
@@ -28,15 +28,15 @@ def check(subject: str, settings: Mapping[str, object]) -> None:
             check_spark(subject, extra)
 
 
-def check_spark(subject: str, extra: str) -> None:
+def check_spark(subject: str, extra: str, status: Status = Status.FAILED) -> None:
     """Raise CommandFailed if PySpark is missing or too old."""
     try:
         found = metadata.version("pyspark")
     except metadata.PackageNotFoundError:
-        raise CommandFailed(extras.needs(subject, "pyspark", extra)) from None
+        raise CommandFailed(extras.needs(subject, "pyspark", extra), status) from None
     if tuple(int(part) for part in found.split(".")[:2]) < LEAST_SPARK:
         least = ".".join(map(str, LEAST_SPARK))
-        raise CommandFailed(f"{subject} needs Spark {least}, and {found} is installed: {extras.advice(extra)}")
+        raise CommandFailed(f"{subject} needs Spark {least}, and {found} is installed: {extras.advice(extra)}", status)
 
 
 def _needed(subject: str, settings: Mapping[str, object]) -> Iterator[tuple[str, str, tuple[str, ...]]]:

@@ -154,5 +154,5 @@ def _show(flows: "list[Flow]", ends: "dict[TopicPartition, int]") -> None:
 def _need_spark() -> None:
     absent = extras.missing(("pyspark", "deltalake", "pyarrow", "pandas"))
     if absent:
-        raise CommandFailed(extras.needs("a pipeline", absent[0], "pipelines"))
-    check_spark("a pipeline", "pipelines")
+        raise CommandFailed(extras.needs("a pipeline", absent[0], "pipelines"), Status.USAGE)
+    check_spark("a pipeline", "pipelines", Status.USAGE)

@@ -1,16 +1,18 @@
 """`/pipeline`: archives and declared pipelines, from their reports, which it can remove."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Final, TypeVar
 
 import msgspec
 
 from headrace.broker.group_lag import ISOLATION
+from headrace.broker.topics.live import LiveTopic
 from headrace.console import charts, text
 from headrace.console.pagination import cut
 from headrace.console.registry import Redirect, View, ViewRequest, cluster_rule, page
+from headrace.console.server_data import led_here
 from headrace.console.views.overview import clock
 from headrace.console.views.topics import shape_of
 from headrace.groups.offsets import record_lag
@@ -72,7 +74,7 @@ async def _view(ask: ViewRequest, refused: str = "") -> View:
     for number, (_, archive) in enumerate(found.rows):
         cells |= _archive(ask, str(number), archive, now_ms)
     for number, (_, run) in enumerate(runs):
-        cells |= _run(f"run.{number}", run, now_ms)
+        cells |= _run(ask, f"run.{number}", run, now_ms)
     data = {
         "archives": [_lasting(ask, name, archive, now_ms) for name, archive in found.rows],
         "slice": found,
@@ -129,12 +131,32 @@ def _lag(ask: ViewRequest, archive: ArchiveReport, now_ms: int) -> tuple[int | N
     if not archive.topic_id or not topics.has(archive.topic):
         return None, False
     live = topics.get(archive.topic)
+    return _behind(live, archive.ends if str(live.topic.id) == archive.topic_id else {})
+
+
+def _flow_lag(ask: ViewRequest, flow: FlowReport) -> tuple[int | None, bool]:
+    """Return the same for a flow that has ended. Its topics may be those of other servers."""
+    topics = ask.figures.clusters.default.topics
+    lags = [
+        _behind(live, each.ends)
+        for each in flow.topics
+        if topics.has(each.topic) and str((live := topics.get(each.topic)).topic.id) == each.id
+    ]
+    known = [lag for lag, _ in lags if lag is not None]
+    more = len(known) < len(flow.topics) or any(more for _, more in lags)
+    return (sum(known) if known else None), more
+
+
+def _behind(live: LiveTopic, ends: Mapping[int, int]) -> tuple[int | None, bool]:
     if live.has_gaps:
         return None, False
-    ends = archive.ends if str(live.topic.id) == archive.topic_id else {}
-    led = [each for each in live.partitions if each.leader is None]
+    led = led_here(live)
     lags = [record_lag(ends.get(each.index), each.log_start, each.visible_end(ISOLATION)) for each in led]
     return (sum(lags) if led else None), len(led) < len(live.partitions)
+
+
+def _lag_text(lag: int | None, *, more: bool) -> str:
+    return text.count(lag) + ("+" if more and lag is not None else "")
 
 
 def _last(archive: ArchiveReport) -> Sequence[Commit]:
@@ -148,7 +170,7 @@ def _archive(ask: ViewRequest, place: str, archive: ArchiveReport, now_ms: int) 
         fresh = 0.0
     cells = {
         **_state(place, archive, now_ms),
-        f"{place}.lag": text.count(lag) + ("+" if more and lag is not None else ""),
+        f"{place}.lag": _lag_text(lag, more=more),
         f"{place}.fresh": "-" if fresh is None else text.span(round(fresh) if fresh >= 1 else 0) + " ago",
         f"{place}.rows": text.count(archive.rows),
         f"{place}.files": text.count(archive.files),
@@ -167,14 +189,15 @@ def _archive(ask: ViewRequest, place: str, archive: ArchiveReport, now_ms: int) 
     return cells
 
 
-def _run(place: str, run: PipelineReport, now_ms: int) -> dict[str, str]:
+def _run(ask: ViewRequest, place: str, run: PipelineReport, now_ms: int) -> dict[str, str]:
     cells = {
         **_state(place, run, now_ms),
         f"{place}.began": clock(run.started_ms),
         f"{place}.took": text.span(max(0, run.told_ms - run.started_ms) // 1000),
     }
     for slot, flow in enumerate(run.flows[:_MOST_FLOWS]):
-        cells |= _flow(f"{place}.{slot}", flow)
+        lag, more = (flow.behind, False) if run.runs(now_ms) else _flow_lag(ask, flow)
+        cells |= _flow(f"{place}.{slot}", flow) | {f"{place}.{slot}.behind": _lag_text(lag, more=more)}
     return cells
 
 
@@ -196,7 +219,6 @@ def _flow(place: str, flow: FlowReport) -> dict[str, str]:
         f"{place}.read": text.count(flow.read),
         f"{place}.written": text.count(flow.written),
         f"{place}.took": "-" if flow.seconds is None else text.span(flow.seconds),
-        f"{place}.behind": text.count(flow.behind),
     }
 
 

@@ -19,9 +19,9 @@ import msgspec
 
 from headrace.client.cluster import kept
 from headrace.client.errors import SparkError
-from headrace.client.offsets import TopicPartition
+from headrace.client.offsets import ID, TopicPartition
 from headrace.lakehouse.status.document import make_room
-from headrace.metrics.runs import PIPELINE_RUNS, FlowReport, PipelineReport, State
+from headrace.metrics.runs import PIPELINE_RUNS, FlowReport, PipelineReport, State, TopicEnds
 from headrace.spark.pipelines import check
 from headrace.storage.layout.keys import Keyspace
 from headrace.storage.redis.clients import ERRORS, blocking
@@ -139,6 +139,8 @@ class Flow:
     seconds: float = 0.0
     positions: dict[TopicPartition, int] = field(default_factory=dict)
     """Next offsets to read, for topics."""
+    ids: dict[str, str] = field(default_factory=dict)
+    """Topic IDs by name."""
     observed: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Values of `DataFrame.observe` by name: integers are summed over the batches, others are the last."""
 
@@ -160,6 +162,14 @@ class Flow:
             batches=self.batches,
             seconds=round(self.seconds, 1),
             behind=self.behind(ends),
+            topics=tuple(
+                TopicEnds(
+                    topic=topic,
+                    id=topic_id,
+                    ends={one.partition: offset for one, offset in self.positions.items() if one.topic == topic},
+                )
+                for topic, topic_id in self.ids.items()
+            ),
         )
 
 
@@ -219,7 +229,9 @@ def _add(flow: Flow, progress: Mapping[str, Any]) -> None:
     flow.batches += 1
     flow.seconds += progress.get("durationMs", {}).get("triggerExecution", 0) / 1000
     for source in sources:
-        flow.positions |= _positions(source.get("endOffset"))
+        positions, ids = _positions(source.get("endOffset"))
+        flow.positions |= positions
+        flow.ids |= ids
     for name, row in (progress.get("observedMetrics") or {}).items():
         seen = flow.observed.setdefault(name, {})
         for key, value in _row(row).items():
@@ -235,17 +247,20 @@ def _row(stored: Mapping[str, Any]) -> Mapping[str, Any]:
     return {field["name"]: value for field, value in zip(fields, stored["values"], strict=True)}
 
 
-def _positions(stored: Any) -> dict[TopicPartition, int]:
+def _positions(stored: Any) -> tuple[dict[TopicPartition, int], dict[str, str]]:
+    """Return the offsets, and topic IDs by name. Other sources than topics have none."""
     if isinstance(stored, str):
         try:
             stored = json.loads(stored)
         except ValueError:
-            return {}
+            return {}, {}
     if not isinstance(stored, dict) or not all(isinstance(one, dict) for one in stored.values()):
-        return {}
-    return {
+        return {}, {}
+    positions = {
         TopicPartition(topic, int(partition)): offset
         for topic, partitions in stored.items()
         for partition, offset in partitions.items()
         if partition.isdigit() and isinstance(offset, int)
     }
+    ids = {topic: partitions[ID] for topic, partitions in stored.items() if isinstance(partitions.get(ID), str)}
+    return positions, ids
