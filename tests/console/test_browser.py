@@ -19,9 +19,10 @@ pytestmark = [pytest.mark.apt, pytest.mark.filterwarnings("ignore::ResourceWarni
 CHROMIUM = shutil.which("chromium")
 EVIL = "<img src=x onerror=alert(1)><script>alert(2)</script>\"'\u202e"
 PAGES = (
-    "/", "/topics", "/topics?q=none", "/topics/flights", "/topics/flights/records?show=0",
-    "/topics/flights/records?show=1", "/groups", text.group(EVIL), "/groups/readers?to=earliest", "/pipeline",
-    "/brokers", "/topics/nowhere",
+    "/", "/topics", "/topics?q=none", "/topics/flights", "/topics/flights/records",
+    "/topics/flights/records?partition=0&show=1", "/topics/flights/records?partition=0&show=0",
+    "/topics/flights/records?q=UA&field=carrier", "/groups", text.group(EVIL),
+    "/groups/readers?to=earliest", "/pipeline", "/brokers", "/topics/nowhere",
 )  # fmt: skip
 
 
@@ -138,6 +139,37 @@ def test_records_are_followed_and_looked_into_by_keyboard(page: Page, running: S
     value.get_by_role("tab", name="Text").press("ArrowRight")
     expect(value.get_by_role("tabpanel", name="Hex")).to_contain_text("7b 22 6e 22")
     expect(page.get_by_role("tabpanel", name="Kafka")).to_contain_text('"offset": 0')
+
+
+def test_all_partitions_are_searched_followed_and_downloaded(page: Page, running: Server) -> None:
+    producer = Producer({"bootstrap.servers": running.kafka})
+    for partition in range(4):
+        for n in range(30):
+            producer.produce("wide", b'{"order": {"id": "%d-%d"}}' % (partition, n), b"key", partition=partition)
+    assert producer.flush(60) == 0
+    page.goto(running.http + "/topics/wide/records")
+    live(page)
+    page.get_by_label("Key or value contains").fill("key")
+    page.get_by_role("button", name="Show").click()
+    expect(page.get_by_text("50 matches; continue")).to_be_visible()
+    page.get_by_role("link", name="continue").click()
+    page.get_by_role("link", name="continue").click()
+    expect(page.get_by_text("20 matches.")).to_be_visible()
+    page.get_by_label("Key or value contains").fill("3-29")
+    page.get_by_label("in the JSON field").fill("order.id")
+    page.get_by_role("button", name="Show").click()
+    expect(page.locator("#rows tr")).to_have_count(1)
+    expect(page.get_by_text("Searched offsets 0 to 29 of 4 partitions, 120 records")).to_be_visible()
+    with page.expect_download() as started:
+        page.get_by_role("link", name="JSON Lines").click()
+    assert '"offset": 29' in started.value.path().read_text()
+    page.get_by_role("button", name="Follow live").click()
+    live(page)
+    producer.produce("wide", b'{"order": {"id": "other"}}', partition=1)
+    producer.produce("wide", b'{"order": {"id": "3-29"}}', partition=2)
+    assert producer.flush(60) == 0
+    expect(page.locator("#rows tr")).to_have_count(2)
+    expect(page.locator("#rows tr").first.get_by_role("cell").first).to_have_text("2")
 
 
 def test_a_theme_that_was_chosen_stays(page: Page, running: Server) -> None:

@@ -7,7 +7,7 @@ from html import unescape
 from tests.console.visiting import ask, commit, create
 from tests.harness.waiting import wait_for
 
-from headrace.console import commands, views
+from headrace.console import text, views
 from headrace.console.registry import PAGES
 from headrace.testing import InProcessServer
 
@@ -66,11 +66,11 @@ def test_every_command_on_every_page_names_this_server() -> None:
 
 
 def test_a_command_names_the_virtual_cluster() -> None:
-    assert commands.for_kafka("[::1]:9092", "groups", "reset", "a b;c") == (
+    assert text.kafka_command("[::1]:9092", "groups", "reset", "a b;c") == (
         "headrace groups reset 'a b;c' --bootstrap '[::1]:9092'"
     )
-    assert commands.for_kafka("h:1", "groups", "reset", "g", cluster="pool") == (
+    assert text.kafka_command("h:1", "groups", "reset", "g", cluster="pool") == (
         "headrace groups reset g --bootstrap h:1 --username TENANCY/USER/OCID"
     )
-    assert commands.for_storage("unix:///a b", "archive") == "headrace archive --redis 'unix:///a b'"
-    assert "--password-file FILE --bootstrap h:1" in commands.creating_user("h:1")
+    assert text.storage_command("unix:///a b", "archive") == "headrace archive --redis 'unix:///a b'"
+    assert "--password-file FILE --bootstrap h:1" in text.creating_user("h:1")

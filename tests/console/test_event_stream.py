@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import re
 import socket
 from base64 import b64encode
 from pathlib import Path
@@ -108,31 +107,6 @@ def test_records_are_sent_as_they_arrive(server: InProcessServer) -> None:
     assert isinstance(told, dict)
     assert "&lt;b&gt;new&lt;/b&gt;" in told["html"]
     Safe().feed(told["html"])
-
-
-def test_records_of_all_partitions_are_followed(server: InProcessServer) -> None:
-    create(server, ("followed", 3))
-    produce(server, "followed", (b"before", b"x"), partition=2)
-    stream = Stream(server, "/topics/followed/records?tail=0:0,1:0,2:1")
-    only = Stream(server, "/topics/followed/records?q=wanted&tail=0:0,1:0,2:1")
-    assert stream.event()[0] == only.event()[0] == "cells"
-    for partition in range(3):
-        produce(server, "followed", (b"k", b"wanted" if partition == 1 else b"other"), partition=partition)
-
-    def rows(stream: Stream, count: int) -> list[tuple[str, str]]:
-        found: list[tuple[str, str]] = []
-        while len(found) < count:
-            server.clock.advance(seconds=2)
-            name, told = stream.event()
-            if name == "rows":
-                assert isinstance(told, dict)
-                found += re.findall(r"partition=(\d+)&amp;from=\d+&amp;show=(\d+)", told["html"])
-        return sorted(found)
-
-    assert rows(stream, 3) == [("0", "0"), ("1", "0"), ("2", "1")]
-    assert rows(only, 1) == [("1", "0")]
-    stream.close()
-    only.close()
 
 
 def test_streams_end_with_their_topic_their_login_and_the_server(tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 """Pages of long lists in the console."""
 
+import pytest
 from tests.console.visiting import ask, commit, create
 
 from headrace.console import views
+from headrace.console.pagination import MOST_POSITIONS, positions_of, positions_text
 from headrace.testing import InProcessServer
 
 views.load()
@@ -24,3 +26,17 @@ def test_many_topics_and_groups_come_a_page_at_a_time() -> None:
         assert "10,000 partitions" in ask(server, "/").text
         for path in ("/", "/topics", "/groups", "/topics/topic-0500", "/brokers"):
             assert len(ask(server, path).body) < 100_000, path
+
+
+def test_positions_are_read_as_they_are_written() -> None:
+    given = {0: 0, 3: 10**18, 999_999: 7}
+    assert positions_of(positions_text(given)) == given
+    assert positions_text((n, n) for n in range(1_000)).count(",") == MOST_POSITIONS - 1
+    assert positions_text({}) == ""
+
+
+@pytest.mark.parametrize(
+    "text", ["", ":", "1", "1:", "1:2,", "1:-2", "1:2;3:4", "\u0661:1", "1:" + "9" * 20, "1:2," * 999]
+)
+def test_other_texts_are_no_positions(text: str) -> None:
+    assert positions_of(text) == {}

@@ -18,7 +18,7 @@ from headrace.broker.admin.audit import Audit
 from headrace.broker.admin.users import TooManyLogins, Users
 from headrace.broker.logins import Bearer, LoginRefused
 from headrace.broker.runtime.clock import Clock, pause
-from headrace.console import commands
+from headrace.console import text
 from headrace.console.registry import LASTS, PRINCIPAL, SESSION
 from headrace.console.sessions import Sessions
 from headrace.http.connection import CERTIFIED
@@ -99,8 +99,8 @@ class Visitors:
         if PRINCIPAL in request.scope or (request.client is not None and self._is_loopback(request.client.host)):
             return None
         if not self.take_passwords and self._tokens is None:
-            text = "Without users this answers requests from this machine only. Create one there:"
-            return PlainTextResponse(f"{text} {commands.creating_user(self.bootstrap)}\n", 403)
+            reason = "Without users this answers requests from this machine only. Create one there:"
+            return PlainTextResponse(f"{reason} {text.creating_user(self.bootstrap)}\n", 403)
         if (to_login := self.to_login(request)) is not None:
             return to_login
         if "sec-fetch-mode" in request.headers:

@@ -5,6 +5,7 @@ leading apostrophe gives the exact text. Bytes that are not UTF-8 are in base64,
 Source: RFC 4180; OWASP, "CSV Injection".
 """
 
+import asyncio
 import csv
 import io
 from base64 import b64encode
@@ -19,6 +20,9 @@ _PIECE: Final = 64 << 10
 _EVALUATED: Final = tuple("=+-@\t\r\n'＝＋－＠")  # noqa: RUF001  # full-width signs are evaluated too
 FORMATS: Final = {"jsonl": "application/x-ndjson", "csv": "text/csv; charset=utf-8"}
 _NO_FILE: Final = str.maketrans(dict.fromkeys('\\/:*?"<>|;%', "_"))
+
+MOST_DOWNLOADED: Final = 100_000
+"""Maximum rows of a list."""
 
 Row = Mapping[str, Any]
 """Values are texts, numbers, bytes, None, or for JSON lists of pairs."""
@@ -56,7 +60,14 @@ class Download(msgspec.Struct, frozen=True):
                 file.write(json_text(_document(row)) + "\n")
             if file.tell() >= _PIECE:
                 yield _taken(file)
+                await asyncio.sleep(0)  # a list may have thousands of rows
         yield _taken(file)
+
+
+def asked_format(query: Mapping[str, str]) -> str:
+    """Return the format of the requested file; empty: a page is requested."""
+    told = query.get("download", "")
+    return told if told in FORMATS else ""
 
 
 def _taken(file: io.StringIO) -> bytes:

@@ -8,7 +8,7 @@ from starlette.routing import BaseRoute, Route
 
 from headrace import __version__
 from headrace.broker.admin.users import TooManyLogins
-from headrace.console import commands
+from headrace.console import text
 from headrace.console.authentication import Visitors
 from headrace.console.pages import ASSETS, HEADERS, compiled, refused, templates
 from headrace.console.sessions import Forms, InvalidFormToken
@@ -77,7 +77,7 @@ class LoginPages:
                 name=name,
                 wrong=wrong,
                 possible=self._visitors.take_passwords,
-                creating=commands.creating_user(self._visitors.bootstrap),
+                creating=text.creating_user(self._visitors.bootstrap),
             )
         )
         response = Response(html.encode("utf-8", "backslashreplace"), status, HEADERS, media_type="text/html")

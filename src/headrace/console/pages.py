@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headrace import __version__
 from headrace.broker.virtual_clusters import DEFAULT, UnknownCluster
-from headrace.console import commands, tables, text, views
+from headrace.console import tables, text, views
 from headrace.console.authentication import Visitors, wants_page
 from headrace.console.event_list import chosen_kind
 from headrace.console.event_stream import BANNER, EventStreams, Told
@@ -194,8 +194,8 @@ class Pages:
                 cluster=cluster,
                 clusters=clusters if len(clusters) > 1 else [],
                 link=lambda path, **query: text.link(path, cluster, query),
-                command=lambda *words: commands.for_kafka(self._figures.bootstrap, *words, cluster=cluster),
-                storage_command=lambda *words: commands.for_storage(self._figures.storage, *words),
+                command=lambda *words: text.kafka_command(self._figures.bootstrap, *words, cluster=cluster),
+                storage_command=lambda *words: text.storage_command(self._figures.storage, *words),
                 assets=ASSETS,
                 version=__version__,
                 broker=ask.broker.node_id,

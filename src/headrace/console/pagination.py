@@ -1,6 +1,7 @@
 """Search, sort and cut lists into pages, in time slices because lists may have thousands of items."""
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -59,3 +60,22 @@ async def cut(
     number = min(max(1, int(asked[:9]) if asked.isascii() and asked.isdecimal() else 1), pages)
     chosen = found[(number - 1) * rows : number * rows]
     return Slice(tuple(everything[at] for _, _, at in chosen), number, pages, len(found), search, sort)
+
+
+MOST_POSITIONS = 50
+"""Maximum partitions in a text of positions."""
+_POSITIONS = re.compile(r"\d{1,9}:\d{1,19}(?:,\d{1,9}:\d{1,19})*", re.ASCII)
+
+
+def positions_text(positions: Mapping[int, int] | Iterable[tuple[int, int]]) -> str:
+    """Return the offsets at which partitions continue as text for a URL, `0:120,1:87`: the first `MOST_POSITIONS`."""
+    pairs = positions.items() if isinstance(positions, Mapping) else positions
+    return ",".join(f"{partition}:{offset}" for partition, offset in list(pairs)[:MOST_POSITIONS])
+
+
+def positions_of(text: str) -> dict[int, int]:
+    """Return the offsets of a text by partition; empty: it has another form."""
+    if len(text) > MOST_POSITIONS * 30 or _POSITIONS.fullmatch(text) is None:
+        return {}
+    pairs = (pair.split(":") for pair in text.split(",")[:MOST_POSITIONS])
+    return {int(partition): int(offset) for partition, offset in pairs}

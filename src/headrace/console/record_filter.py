@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from headrace.console.decoding import Decoded, Parts
+from headrace.console.record_worker import Decoded, Parts
 from headrace.records.walk import Record
 
 _MOST_PARSED: Final = 1 << 20

@@ -3,10 +3,7 @@
 A page covers a window of partitions, which take turns.
 """
 
-import asyncio
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
@@ -15,9 +12,9 @@ import msgspec
 from headrace.broker.broker import Broker
 from headrace.broker.partition.partition import Partition
 from headrace.console import record_reader
-from headrace.console.decoding import Parts
 from headrace.console.record_filter import Filter
 from headrace.console.record_reader import ISOLATION, Found
+from headrace.console.record_worker import Parts
 from headrace.records.walk import Record
 
 if TYPE_CHECKING:
@@ -30,37 +27,6 @@ MOST_S: Final = 2.0
 """Time of a search. A step that has begun is finished."""
 _STEP: Final = 10_000
 """Maximum records of a partition in a step of a search."""
-_MOST_SEARCHES: Final = 10
-_MOST_OF_ONE: Final = 2
-
-
-class TooManySearches(Exception):
-    """Too many searches wait."""
-
-    def __init__(self) -> None:
-        super().__init__("Too many searches are in progress. Try again in a few seconds.")
-
-
-class Searches:
-    """Searches of all pages, which take turns."""
-
-    def __init__(self) -> None:
-        self._turn = asyncio.Semaphore(1)
-        self._visitors = Counter[str]()
-
-    @asynccontextmanager
-    async def turn(self, visitor: str) -> AsyncIterator[None]:
-        """Wait for a turn. Raises TooManySearches."""
-        if self._visitors.total() >= _MOST_SEARCHES or self._visitors[visitor] >= _MOST_OF_ONE:
-            raise TooManySearches
-        self._visitors[visitor] += 1
-        try:
-            async with self._turn:
-                yield
-        finally:
-            self._visitors[visitor] -= 1
-            if not self._visitors[visitor]:
-                del self._visitors[visitor]
 
 
 class Match(msgspec.Struct, frozen=True):

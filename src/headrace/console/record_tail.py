@@ -6,7 +6,8 @@ from time import perf_counter
 from typing import Any, Final
 
 from headrace.broker.partition.partition import Partition
-from headrace.console import positions, record_reader
+from headrace.console import record_reader
+from headrace.console.pagination import positions_of
 from headrace.console.record_filter import Filter
 from headrace.console.record_reader import ISOLATION
 from headrace.console.record_search import MOST_S, Match
@@ -38,7 +39,7 @@ class RecordTail:
         query = ask.query
         self._wanted = Filter.of(query.get("key", ""), query.get("q", ""), query.get("field", ""))
         told = query.get("tail", "")
-        given = positions.read(told if ":" in told else f"{self._index or 0}:{told}")
+        given = positions_of(told if ":" in told else f"{self._index or 0}:{told}")
         chosen = records.chosen_partitions(self._live, self._index, most=MOST_PARTITIONS) if given else []
         self._offsets = {each: given.get(each.index, each.visible_end(ISOLATION)) for each in chosen}
         self._next = 0

@@ -16,8 +16,7 @@ from headrace.broker.time_lag import TimeLags
 from headrace.broker.topics.live import LiveTopic
 from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.console import text
-from headrace.console.decoding import RecordDecoder, Work
-from headrace.console.record_search import Searches
+from headrace.console.record_worker import RecordDecoder, Searches, Work
 from headrace.console.sampler import Sampler
 from headrace.metrics.counters import ConnectedClient, Counters, ProcessFacts, StoreFacts
 from headrace.protocol.message import Message

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from collections.abc import Mapping
 from urllib.parse import quote, unquote
 
@@ -220,3 +221,29 @@ def edit(name: str, cluster: str = DEFAULT, **query: object) -> str:
 def group(name: str, cluster: str = DEFAULT, **query: object) -> str:
     """Return the path of a group's page."""
     return link(f"/groups/{name_in(name)}", cluster, query)
+
+
+_POOL_USER = "TENANCY/USER/OCID"
+"""Clients choose a virtual cluster by the user of a stream pool."""
+
+
+def kafka_command(bootstrap: str, *words: str, cluster: str = DEFAULT) -> str:
+    """Return a command that connects to the Kafka listener, because the default may be another server.
+
+    Args:
+        bootstrap: address of the listener.
+        words: the command without `headrace`; they are quoted for the shell.
+        cluster: the virtual cluster that it must act on.
+    """
+    login = [] if cluster == DEFAULT else ["--username", _POOL_USER]
+    return shlex.join(["headrace", *words, "--bootstrap", bootstrap, *login])
+
+
+def storage_command(storage: str, *words: str) -> str:
+    """Return a command that connects to the storage, by its URL without a password."""
+    return shlex.join(["headrace", *words, "--redis", storage])
+
+
+def creating_user(bootstrap: str) -> str:
+    """Return the command that creates the first user."""
+    return kafka_command(bootstrap, "users", "create", "NAME", "--password-file", "FILE")

@@ -23,7 +23,7 @@ from headrace.broker.runtime.clock import Clock, RunningClock, SystemClock
 from headrace.broker.services import Services
 from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.console.authentication import Visitors
-from headrace.console.decoding import RecordDecoder
+from headrace.console.record_worker import RecordDecoder
 from headrace.http import app as http_app
 from headrace.http.app import ResetCall, StartupGate
 from headrace.http.hosts import HostCheck, Hosts

@@ -11,10 +11,10 @@ from starlette.routing import BaseRoute, Route
 from headrace.broker.time_lag import TimeLags
 from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.console.authentication import Visitors
-from headrace.console.decoding import RecordDecoder
 from headrace.console.login import LoginPages
 from headrace.console.metrics import MetricsPage
 from headrace.console.pages import Pages
+from headrace.console.record_worker import RecordDecoder
 from headrace.console.sampler import Sampler
 from headrace.console.server_data import AclNumbers, Figures
 from headrace.console.sessions import Forms, Sessions

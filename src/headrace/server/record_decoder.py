@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 
 from headrace.client.errors import OptionError
-from headrace.console.decoding import MOST_DECODED, Decode, Decoded, Parts
+from headrace.console.record_worker import MOST_DECODED, Decode, Decoded, Parts
 from headrace.records.walk import Record
 from headrace.schema_registry.calls import topic_of
 from headrace.schema_registry.registry import Registry
@@ -35,7 +35,7 @@ _MISSING_EXTRA: Final = "decoding needs pyarrow on the server: pip install 'head
 
 
 class RegistryDecoder:
-    """Implements `headrace.console.decoding.RecordDecoder`."""
+    """Implements `headrace.console.record_worker.RecordDecoder`."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -173,13 +173,13 @@ def _decoder(loaded: "Mapping[int, tuple[str, Schema] | str]") -> "WireDecoder":
 
 def _decoded(decoder: "WireDecoder", values: list[bytes]) -> list[tuple[str | None, str]]:
     """Return the text of each value, or why there is none."""
-    from headrace.lakehouse.decoders.json_text import texts  # noqa: PLC0415  # an extra
+    from headrace.lakehouse.decoders.arrays import row_texts  # noqa: PLC0415  # an extra
 
     try:
         parts, reasons = decoder.apart(values)
         found: list[tuple[str | None, str]] = [(None, reasons.get(row, "")) for row in range(len(values))]
         for rows, kind, columns in parts:
-            for row, text in zip(rows, texts(kind, columns), strict=True):
+            for row, text in zip(rows, row_texts(kind, columns), strict=True):
                 if row not in reasons:
                     found[row] = text, ""
     except OptionError as error:

@@ -1,15 +1,17 @@
 """`/groups` and `/groups/NAME`: consumer groups; a group with its members and lags, and its reset."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isnan, nan
 from typing import Any
 
 from headrace.broker import group_lag
 from headrace.broker.coordinator.group_runner import GroupRunner
 from headrace.broker.group_lag import CommittedOffset, Planned, Share
-from headrace.console import charts, commands, event_list, text
+from headrace.console import charts, event_list, text
+from headrace.console.downloads import MOST_DOWNLOADED, Download, Row, asked_format
 from headrace.console.event_list import event_cells
 from headrace.console.history import Ring
+from headrace.console.pagination import ROWS as PAGE_ROWS
 from headrace.console.pagination import Slice, cut
 from headrace.console.registry import (
     MOVED,
@@ -39,6 +41,12 @@ _EVENTS = 12
 _COLOURS = 8
 
 
+COLUMNS = ("group", "state", "members", "lag", "generations", "topics")
+"""Columns of a download of groups."""
+LAG_COLUMNS = ("group", "topic", "partition", "member", "committed_offset", "log_end_offset", "lag", "seconds_behind")
+"""Columns of a download of one group."""
+
+
 @page("Groups", "/groups", needs=shown_rules(ResourceType.GROUP, ResourceType.TOPIC))
 async def groups(ask: ViewRequest) -> View:
     """Return the list of groups."""
@@ -53,6 +61,7 @@ async def groups(ask: ViewRequest) -> View:
             list(ask.broker.groups.runners()),
             ask.query,
             pace,
+            rows=MOST_DOWNLOADED if asked_format(ask.query) else PAGE_ROWS,
             name=lambda runner: str(runner.name),
             sorts={
                 "lag": lambda runner: -1.0 if isnan(lag(runner)) else lag(runner),
@@ -61,6 +70,19 @@ async def groups(ask: ViewRequest) -> View:
             },
             shows=lambda runner: ask.sees(ResourceType.GROUP, runner.name),
         )
+    if told := asked_format(ask.query):
+        rows = (
+            {
+                "group": runner.name,
+                "state": runner.machine.state.value,
+                "members": runner.machine.size,
+                "lag": None if isnan(lag(runner)) else int(lag(runner)),
+                "generations": runner.machine.generations,
+                "topics": _committed_topics(ask, runner),
+            }
+            for runner in found.rows
+        )
+        return View(template="", title="", download=Download(told, "groups", COLUMNS, rows))
     cells = {"found": text.count(found.found)}
     for number, runner in enumerate(found.rows):
         known = sampler.groups.get((cluster, runner.name))
@@ -129,6 +151,8 @@ async def _view(ask: ViewRequest, refused: str = "") -> View:
     await ask.figures.time_lags.refresh()
     everything = await group_lag.group_offsets(broker, name, present)
     found = [each for each in everything if ask.sees(ResourceType.TOPIC, each.place.topic)]
+    if told := asked_format(ask.query):
+        return View(template="", title="", download=Download(told, f"{name}-lag", LAG_COLUMNS, _lags(ask, found)))
     known = sampler.groups.get((broker.cluster, name))
     colours = _colours({} if known is None else known.colours, present)
     rows = await _page_of(found, ask, lambda each: _ordered(each.place.topic, each.place.partition))
@@ -170,6 +194,22 @@ def _summary(described: GroupDescription, members: int, found: Sequence[Committe
         "worst": text.count(max(lags, default=None)),
         "lag": text.count(sum(lags)) if lags or not found else "-",
     }
+
+
+def _lags(ask: ViewRequest, found: Sequence[CommittedOffset]) -> Iterator[Row]:
+    name = ask.path["name"]
+    for each in found:
+        behind = ask.figures.time_lags.seconds(ask.broker.cluster, name, each.place)
+        yield {
+            "group": name,
+            "topic": each.place.topic,
+            "partition": each.place.partition,
+            "member": each.member,
+            "committed_offset": each.position,
+            "log_end_offset": each.log_end,
+            "lag": each.lag,
+            "seconds_behind": 0.0 if each.lag == 0 else behind,
+        }
 
 
 def _behind(ask: ViewRequest, found: Sequence[CommittedOffset], rows: Slice) -> dict[str, str]:
@@ -317,7 +357,7 @@ async def _plan(ask: ViewRequest, refused: str) -> dict[str, Any] | None:
         ],
         "page": page,
         "count": len(moves),
-        "command": commands.for_kafka(ask.figures.bootstrap, *command, "--execute", cluster=ask.broker.cluster),
+        "command": text.kafka_command(ask.figures.bootstrap, *command, "--execute", cluster=ask.broker.cluster),
     }
 
 

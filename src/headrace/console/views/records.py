@@ -10,12 +10,13 @@ import msgspec
 
 from headrace.broker.partition.partition import Partition
 from headrace.broker.topics.live import LiveTopic
-from headrace.console import positions, record_reader, text
-from headrace.console.decoding import LATE, Decoded
-from headrace.console.downloads import FORMATS, Download, Row, headers_of
+from headrace.console import record_reader, text
+from headrace.console.downloads import FORMATS, Download, Row, asked_format, headers_of
+from headrace.console.pagination import positions_of, positions_text
 from headrace.console.record_filter import Filter
 from headrace.console.record_reader import ISOLATION, Found
-from headrace.console.record_search import MOST_S, ROWS, WINDOW, Match, Result, TooManySearches, search
+from headrace.console.record_search import MOST_S, ROWS, WINDOW, Match, Result, search
+from headrace.console.record_worker import LATE, Decoded, TooManySearches
 from headrace.console.registry import SHOWN, NotFound, View, ViewRequest, page, topic_rule
 from headrace.console.server_data import broker_text, led_here
 from headrace.console.views.topics import live_topic
@@ -48,11 +49,9 @@ async def records(ask: ViewRequest) -> View:
         listed = await _several(ask, live, index, wanted)
     else:
         listed = await _single(ask, live, index)
-    if query.get("download") in FORMATS:
+    if told := asked_format(ask.query):
         rows = [_downloaded(live, each) for each in listed.matches]
-        return View(
-            template="", title="", download=Download(query["download"], f"{live.topic.name}-records", COLUMNS, rows)
-        )
+        return View(template="", title="", download=Download(told, f"{live.topic.name}-records", COLUMNS, rows))
     return _page(ask, live, index, wanted, listed)
 
 
@@ -167,7 +166,7 @@ async def _single(ask: ViewRequest, live: LiveTopic, index: int) -> Listed:
     read = await record_reader.some(ask.figures, ask.broker, partition, offset, ROWS)
     end = partition.visible_end(ISOLATION)
     common = {"partition": index}
-    listed = Listed(await _decoded(ask, index, read.found), wrong, read.passed_over, positions.written({index: end}))
+    listed = Listed(await _decoded(ask, index, read.found), wrong, read.passed_over, positions_text({index: end}))
     listed.begin = offset
     listed.next = _on(ask, live, common, read.following) if read.following < end else ""
     if offset > partition.log_start:
@@ -193,7 +192,7 @@ async def _decoded(ask: ViewRequest, index: int, found: Sequence[Found]) -> list
 async def _several(ask: ViewRequest, live: LiveTopic, index: int | None, wanted: Filter) -> Listed:
     """Read or search all partitions, or search one."""
     query = ask.query
-    given = positions.read(query.get("positions", ""))
+    given = positions_of(query.get("positions", ""))
     first = min(given, default=0)
     if query.get("first", "").isdecimal():
         first = int(query["first"][:9])
@@ -218,11 +217,11 @@ async def _several(ask: ViewRequest, live: LiveTopic, index: int | None, wanted:
         return text.records(live.topic.name, ask.broker.cluster, **{**common, **more})
 
     followed = {each.index: each.visible_end(ISOLATION) for each in partitions}
-    listed = Listed(result.matches, wrong, result.passed_over, positions.written(followed))
+    listed = Listed(result.matches, wrong, result.passed_over, positions_text(followed))
     listed.searched = _searched(result) if wanted else None
     more = index is None and any(each.index > partitions[-1].index for each in led_here(live)) if partitions else False
     if not result.complete:
-        listed.next = on(positions=positions.written((each.partition, each.position) for each in result.ranges))
+        listed.next = on(positions=positions_text((each.partition, each.position) for each in result.ranges))
     elif more:
         listed.next = on(first=partitions[-1].index + 1)
     listed.oldest, listed.newest = on(**{"from": "oldest", "at": ""}), on(**{"from": "newest", "at": ""})

@@ -9,6 +9,8 @@ from headrace.broker.group_lag import lag_of, topics_read
 from headrace.broker.partition.partition import Partition
 from headrace.broker.topics.live import LiveTopic
 from headrace.console import charts, text
+from headrace.console.downloads import MOST_DOWNLOADED, Download, asked_format
+from headrace.console.pagination import ROWS as PAGE_ROWS
 from headrace.console.pagination import Slice, cut
 from headrace.console.registry import (
     NotFound,
@@ -26,6 +28,12 @@ from headrace.groups.classic.states import in_words
 from headrace.security.access.required_acls import Operation, ResourceType
 from headrace.topics.config import describe
 
+COLUMNS = (
+    "topic", "partitions", "records", "records_in_per_second", "records_out_per_second", "retention_ms",
+    "retention_bytes", "storage",
+)  # fmt: skip
+"""Columns of a download. Records are of partitions led here."""
+
 
 @page("Topics", "/topics", needs=shown_rules(ResourceType.TOPIC))
 async def topics(ask: ViewRequest) -> View:
@@ -41,6 +49,7 @@ async def topics(ask: ViewRequest) -> View:
             list(ask.broker.topics),
             ask.query,
             pace,
+            rows=MOST_DOWNLOADED if asked_format(ask.query) else PAGE_ROWS,
             name=lambda live: str(live.topic.name),
             sorts={
                 "in": lambda live: rate(live, "records_in"),
@@ -50,6 +59,21 @@ async def topics(ask: ViewRequest) -> View:
             },
             shows=lambda live: ask.sees(ResourceType.TOPIC, live.topic.name),
         )
+    if told := asked_format(ask.query):
+        rows = (
+            {
+                "topic": live.topic.name,
+                "partitions": len(live.partitions),
+                "records": None if live.has_gaps else records_in(live),
+                "records_in_per_second": rate(live, "records_in"),
+                "records_out_per_second": rate(live, "records_out"),
+                "retention_ms": live.config.retention_ms,
+                "retention_bytes": live.config.retention_bytes,
+                "storage": "native" if live.entry_per_record else "log",
+            }
+            for live in found.rows
+        )
+        return View(template="", title="", download=Download(told, "topics", COLUMNS, rows))
     cells = {"found": text.count(found.found)}
     for number, live in enumerate(found.rows):
         name = live.topic.name

@@ -1,7 +1,10 @@
-"""Decode keys and values by the server's schema registry, in a thread and with bounds."""
+"""Decode and search records for pages: in a thread, by turns, and with bounds."""
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from functools import partial
 from time import perf_counter
 from typing import Final, Protocol
@@ -13,6 +16,10 @@ from headrace.records.walk import Record
 
 MOST_DECODED: Final = 256 << 10
 """Maximum bytes of a key or value that is decoded."""
+_MOST_SEARCHES: Final = 10
+"""Maximum searches that wait or run."""
+_MOST_OF_ONE: Final = 2
+"""Maximum of one viewer."""
 CHUNK: Final = 200
 """Records between two looks at the time."""
 
@@ -96,3 +103,32 @@ def _chosen(
 
 def _size(record: Record) -> int:
     return len(record.key or b"") + len(record.value or b"")
+
+
+class TooManySearches(Exception):
+    """Too many searches wait."""
+
+    def __init__(self) -> None:
+        super().__init__("Too many searches are in progress. Try again in a few seconds.")
+
+
+class Searches:
+    """Searches of all pages, which take turns."""
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Semaphore(1)
+        self._visitors = Counter[str]()
+
+    @asynccontextmanager
+    async def turn(self, visitor: str) -> AsyncIterator[None]:
+        """Wait for a turn. Raises TooManySearches."""
+        if self._visitors.total() >= _MOST_SEARCHES or self._visitors[visitor] >= _MOST_OF_ONE:
+            raise TooManySearches
+        self._visitors[visitor] += 1
+        try:
+            async with self._turn:
+                yield
+        finally:
+            self._visitors[visitor] -= 1
+            if not self._visitors[visitor]:
+                del self._visitors[visitor]
