@@ -132,10 +132,12 @@ EFFECTS: dict[str, dict[str, tuple[Effect, ...]]] = {
         "AddPartitions": (_E.CHANGES,),
         "AlterTopicConfig": (_E.EXPIRES,),
         "DeleteTopic": (_E.DELETES,),
+        **dict.fromkeys(("SaveUser", "DeleteUser", "AddAcl", "RemoveAcl"), (_E.GRANTS,)),
+        **dict.fromkeys(("SetQuota", "RemoveQuota"), (_E.CHANGES,)),
         **dict.fromkeys(
             (
                 "Overview", "Topics", "Topic", "Produce", "NewTopic", "EditTopic", "Groups", "Group", "Pipeline",
-                "Brokers",
+                "Brokers", "Users", "Acls", "Quotas",
             ),
             (_E.SHOWS,),
         ),

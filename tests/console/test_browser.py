@@ -9,6 +9,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from confluent_kafka import Consumer, Producer, TopicPartition
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from tests.console.visiting import Visit
 
 from headrace.broker.config.keys import STANDARD_AUTHORIZER
 from headrace.console import text
@@ -256,3 +257,93 @@ def test_who_has_a_password_logs_in_and_out(browser: Browser, tmp_path: Path) ->
         expect(page.locator("#live")).not_to_have_attribute("data-state", "on")
         page.reload()
         page.wait_for_url("**/login?next=%2Fbrokers")
+
+
+FORMS = (
+    "/topics", "/topics/flights", "/topics/flights/produce?at=0&stored=0", "/topics/flights/edit?done=config",
+    "/new-topic", "/users", "/acls", "/quotas",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessServer]:
+    """A server with an authorizer, in which browsers of this machine are a super user."""
+    with InProcessServer(
+        oci_auth="verify",
+        oci_auth_keys=tmp_path_factory.mktemp("keys"),
+        authorizer_class_name=STANDARD_AUTHORIZER,
+        super_users="User:ANONYMOUS",
+        console_write=True,
+    ) as started:
+        producer = Producer({"bootstrap.servers": started.kafka})
+        producer.produce("flights", b"first")
+        assert producer.flush(60) == 0
+        visit = Visit(started)
+        visit.ask("/users")
+        visit.done("/users", {"name": EVIL, "password": "p", "again": "p"})
+        rule = {"permission": "Deny", "operation": "All", "type": "Topic", "pattern": "PREFIXED", "host": "10.0.0.1"}
+        visit.done("/acls", {"principal": "User:jane", "name": EVIL, **rule})
+        visit.done("/quotas", {"user": EVIL, "client-id": EVIL, "key": "producer_byte_rate", "value": "1000000"})
+        yield started
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1600])
+def test_forms_fit_and_are_accessible(browser: Browser, guarded: InProcessServer, theme: str, width: int) -> None:
+    with browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme) as context:  # type: ignore[arg-type]
+        page = opened_in(context)
+        page.on("dialog", lambda dialog: pytest.fail(f"a stranger's script ran: {dialog.message}"))
+        for path in FORMS:
+            page.goto(guarded.http + path)
+            for summary in page.locator("details summary").all():
+                summary.press("Enter")
+            assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, path
+            violations = Axe().run(page).response["violations"]
+            assert not violations, (path, [(each["id"], each["nodes"][0]["html"]) for each in violations])
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_a_topic_is_made_used_and_deleted_by_keyboard(
+    browser: Browser, guarded: InProcessServer, scripts: bool
+) -> None:
+    with browser.new_context(viewport={"width": 390, "height": 800}, java_script_enabled=scripts) as context:
+        page = opened_in(context)
+        page.goto(guarded.http + "/topics")
+        page.get_by_role("link", name="Create a topic").press("Enter")
+        page.get_by_label("Name").fill("no good")
+        page.get_by_label("Configuration").fill("retention.ms=3600000")
+        page.get_by_label("Name").press("Enter")
+        expect(page.get_by_role("alert").last).to_contain_text("'no good'")
+        page.get_by_label("Name").fill("parcels")
+        page.get_by_label("Partitions", exact=True).fill("2")
+        page.get_by_role("button", name="Create").press("Enter")
+        expect(page.get_by_role("heading", level=1)).to_have_text("parcels")
+        page.get_by_role("link", name="Produce").press("Enter")
+        page.get_by_label("Key", exact=True).fill("UA")
+        page.get_by_role("textbox", name="Value").fill('{"to": "LAX"}')
+        page.get_by_label("Headers").fill("source: console")
+        page.get_by_role("button", name="Produce").press("Enter")
+        page.get_by_role("link", name="offset 0 of partition").press("Enter")
+        expect(page.get_by_role("region", name="Value").get_by_text("LAX").first).to_be_visible()
+        page.get_by_role("link", name="parcels").first.press("Enter")
+        page.get_by_role("link", name="Edit").press("Enter")
+        page.get_by_label("Type parcels to confirm").fill("parcel")
+        page.get_by_role("button", name="Delete").press("Enter")
+        expect(page.get_by_text("Type parcels to delete this topic with its records.")).to_be_visible()
+        page.get_by_label("Type parcels to confirm").fill("parcels")
+        page.get_by_role("button", name="Delete").press("Enter")
+        page.wait_for_url("**/topics")
+        expect(page.get_by_role("link", name="parcels")).to_have_count(0)
+
+
+def test_a_user_is_deleted_after_a_confirmation(page: Page, guarded: InProcessServer) -> None:
+    page.goto(guarded.http + "/users")
+    page.get_by_label("Name", exact=True).fill("temporary")
+    page.get_by_label("Password", exact=True).fill("p")
+    page.get_by_label("Password again").fill("p")
+    page.get_by_role("button", name="Save").press("Enter")
+    row = page.get_by_role("row", name="temporary")
+    row.locator("summary").press("Enter")
+    row.get_by_role("button", name="Confirm").press("Enter")
+    expect(page.get_by_text("The user was deleted.")).to_be_visible()
+    expect(page.get_by_role("row", name="temporary")).to_have_count(0)

@@ -4,12 +4,15 @@ A form sends the request that a Kafka client would send, as the viewer. Validati
 those of the Kafka protocol.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
+from urllib.parse import parse_qsl, urlencode
 
-from headrace.console.registry import Refused, ViewRequest
+from headrace.console.registry import Refused, ViewRequest, cluster_rule
+from headrace.console.sessions import MOST_FIELDS
 from headrace.protocol.errors import EncodeError
 from headrace.protocol.message import Message
+from headrace.security.access.required_acls import Operation
 
 READ_ONLY = "The console is read-only: start the server with --set console.write=true"
 
@@ -52,3 +55,22 @@ def whole_number(given: str, what: str) -> int:
     if not (digits.isascii() and digits.isdecimal() and len(digits) < 10):
         raise Rejected(f"{what}: expected a whole number, found {given[:100]!r}.")
     return int(digits)
+
+
+def may_alter(ask: ViewRequest, operation: Operation) -> bool:
+    """Return whether a page may show forms that need an operation on the cluster."""
+    rule = cluster_rule(operation)
+    return ask.figures.writes and all(ask.may(rule, resource) for resource in rule.resources(ask))
+
+
+def packed(fields: Mapping[str, str]) -> str:
+    """Return the fields of a row as one that a page can contain, as names may have characters that HTML cannot."""
+    return urlencode(fields)
+
+
+def unpacked(form: Mapping[str, str]) -> dict[str, str]:
+    """Return the fields of the chosen row. Raises Rejected."""
+    try:
+        return dict(parse_qsl(form.get("row", ""), keep_blank_values=True, max_num_fields=MOST_FIELDS))
+    except ValueError:
+        raise Rejected("The row cannot be parsed.") from None

@@ -5,5 +5,17 @@ from importlib import import_module
 
 def load() -> None:
     """Register all pages."""
-    for name in ("overview", "topics", "records", "produce", "topic_forms", "groups", "pipeline", "brokers"):
+    for name in (
+        "overview",
+        "topics",
+        "records",
+        "produce",
+        "topic_forms",
+        "groups",
+        "pipeline",
+        "brokers",
+        "users",
+        "acls",
+        "quotas",
+    ):
         import_module(f"{__name__}.{name}")
