@@ -1,6 +1,7 @@
 """Take the pictures of the web console in docs/images, while records flow: `python docs/pictures.py`.
 
 It needs Chromium (`apt-get install chromium`) and takes about two and a half minutes. Run it after the console changes.
+The pictures console-before-*.png stay: they show the console as it was.
 """
 
 import json
@@ -8,6 +9,7 @@ import math
 import multiprocessing
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +20,8 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from headrace.testing import server
+from headrace.broker.config.keys import STANDARD_AUTHORIZER
+from headrace.testing import InProcessServer, server
 
 IMAGES = Path(__file__).parent / "images"
 TOPICS = {"orders": (6, 2_000), "payments": (3, 800), "clicks": (6, 3_000)}
@@ -96,9 +99,24 @@ def opened(browser: Browser, url: str, *, width: int = 1600, height: int = 1000,
 
 def take(page: Page, name: str) -> None:
     """Save a picture of what the page shows."""
-    page.locator("#live[data-state=on]").wait_for()
+    if page.locator("main[data-live]").count():
+        page.locator("#live[data-state=on]").wait_for()
     page.screenshot(path=IMAGES / f"console-{name}.png")
     print(f"wrote docs/images/console-{name}.png")
+
+
+def take_login(browser: Browser) -> None:
+    """Save a picture of the login page, which exists where users have passwords."""
+    with tempfile.TemporaryDirectory() as folder:
+        first = Path(folder, "first")
+        first.write_text("jane:secret")
+        with InProcessServer(
+            bootstrap_user=first,
+            authorizer_class_name=STANDARD_AUTHORIZER,
+            oci_auth="verify",
+            oci_auth_keys=first.parent,
+        ) as started:
+            take(opened(browser, f"{started.http}/login", width=390, height=560), "login")
 
 
 def main() -> int:
@@ -114,10 +132,10 @@ def main() -> int:
     ):
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         overview = opened(browser, started.http, height=1130)
+        dark = opened(browser, started.http, width=360, height=900, theme="dark")
+        time.sleep(LONG_S)  # the groups exist now
         group = opened(browser, f"{started.http}/groups/billing", height=1100)
         narrow = opened(browser, f"{started.http}/groups/billing", width=360, height=900)
-        dark = opened(browser, started.http, width=360, height=900, theme="dark")
-        time.sleep(LONG_S)
         take(narrow, "narrow-light")
         members["billing-2"].kill()
         time.sleep(10)  # less than the session timeout: the partitions of the killed member have a lag
@@ -125,6 +143,11 @@ def main() -> int:
         time.sleep(12)
         take(overview, "overview")
         take(dark, "narrow-dark")
+        broker = opened(browser, f"{started.http}/brokers", width=1280, height=900)
+        broker.evaluate("scrollTo(0, document.body.scrollHeight)")
+        take(broker, "brokers")
+        take(opened(browser, f"{started.http}/topics/orders/records?partition=0", width=390, height=760), "records")
+        take_login(browser)
         browser.close()
     return 0
 
