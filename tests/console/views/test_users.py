@@ -63,7 +63,7 @@ def test_a_rejected_user_keeps_the_name_and_no_password(
     assert "s3cret" not in page
 
 
-def test_forged_forms_create_and_delete_nobody(server: InProcessServer) -> None:
+def test_forged_forms_create_and_delete_no_user(server: InProcessServer) -> None:
     visit = Visit(server)
     visit.ask("/users")
     fields = {"name": "forged", "password": "p", "again": "p"}
