@@ -131,7 +131,7 @@ def platform() -> Iterable[tuple[str, str, str]]:
         ("Delta tables", f"`deltalake` {_pinned('deltalake')}", ""),
         ("Iceberg tables", f"`pyiceberg` {_pinned('pyiceberg')}", ""),
         ("Python", "3.11 (everything); 3.13 (the server, without Spark)", "3.11 or later"),
-        ("Platform", "Linux on x86-64 with glibc (Debian 12)", "glibc 2.34 or later"),
+        ("Platform", "Linux on x86-64 with glibc (Debian 12)", "glibc 2.28 or later"),
     )
 
 

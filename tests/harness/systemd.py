@@ -100,7 +100,7 @@ class Machine:
             "clone/packaging/systemd",
         ):
             (root / folder).mkdir(parents=True)
-        (root / "clone/dist/headrace-0.2.0-cp311-cp311-manylinux_2_34_x86_64.whl").touch()
+        (root / "clone/dist/headrace-0.2.0-cp311-cp311-manylinux_2_17_x86_64.whl").touch()
         for file in (clone / "packaging/systemd").iterdir():
             (self._home / "packaging/systemd" / file.name).write_text(self.here(file.read_text("utf-8")))
         self._program("pip", _PIP.format(python=sys.executable))

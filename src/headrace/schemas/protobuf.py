@@ -17,7 +17,9 @@ from headrace.schemas import proto_text
 from headrace.schemas.errors import InvalidSchema, Steps
 from headrace.schemas.model import Difference, Referenced
 
-MISSING_EXTRA: Final = "Protobuf needs grpcio-tools and protobuf on the server: pip install 'headrace[registry]'"
+MISSING_EXTRA: Final = (
+    "Protobuf needs grpcio-tools and protobuf on the server: install the extra registry (docs/packages.md)"
+)
 Compiler = Callable[[str, Mapping[str, str]], bytes]
 """Returns a FileDescriptorSet, with the given file last, of a text and its imports. Raises ValueError."""
 

@@ -366,7 +366,8 @@ def _tracing(endpoint: str, stack: contextlib.AsyncExitStack) -> "Tracing | None
         from headrace.tracing.exporter import TraceExporter  # noqa: PLC0415
     except ImportError as error:
         raise StartError(
-            f"headrace.traces.endpoint needs {error.name}: pip install 'headrace[otel]', or leave the setting out"
+            f"headrace.traces.endpoint needs {error.name}: install the extra otel (docs/packages.md), or leave "
+            "the setting out"
         ) from None
     exporter = TraceExporter(endpoint, "headrace")
     stack.push_async_callback(asyncio.to_thread, exporter.close)

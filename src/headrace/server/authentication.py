@@ -100,7 +100,7 @@ async def _opened_tokens(settings: BrokerSettings, clock: Clock, stack: contextl
         from headrace.sasl.tokens import TokenRules, Tokens  # noqa: PLC0415
     except ImportError as error:
         raise StartError(
-            f"sasl.oauthbearer.jwks.endpoint.url needs {error.name}: pip install 'headrace[oauth]', "
+            f"sasl.oauthbearer.jwks.endpoint.url needs {error.name}: install the extra oauth (docs/packages.md), "
             "or leave the setting out"
         ) from None
     try:

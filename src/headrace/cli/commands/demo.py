@@ -61,7 +61,7 @@ def demo(
     try:
         from headrace.demo import run  # noqa: PLC0415  # needs extras, and help does not
     except ImportError as error:
-        raise CommandFailed(f"{error.name} is not installed: pip install 'headrace[demo]'") from None
+        raise CommandFailed(f"{error.name} is not installed: install the extra demo (docs/packages.md)") from None
     log_output.configure("warning", "text")
     try:
         options = run.Options(
