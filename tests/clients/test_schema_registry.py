@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AclOperation
 from confluent_kafka.schema_registry import (
     ConfigCompatibilityLevel,
     Schema,
@@ -25,6 +26,7 @@ from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, Proto
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from tests.harness import fetching
+from tests.harness.secured import PASSWORD, SecuredServer, secured_server
 
 from headrace.lakehouse.decoders.confluent import WireDecoder
 from headrace.lakehouse.decoders.protobuf_compiler import compiled
@@ -157,6 +159,46 @@ def test_administration(running: Server, registry: SchemaRegistryClient) -> None
     assert registry.delete_subject("admin-value") == [1]
     assert registry.delete_subject("admin-value", permanent=True) == [1, 2]
     assert "admin-value" not in registry.get_subjects()
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredServer]:
+    """A server with HTTPS, SCRAM users and ACLs."""
+    with secured_server(tmp_path_factory.mktemp("secured"), schema_registry_enable=True) as started:
+        for name in ("jane", "eve"):
+            started.add_user(name)
+        yield started
+
+
+def logged_in(secured: SecuredServer, name: str, password: str = PASSWORD) -> SchemaRegistryClient:
+    """A client over HTTPS with basic authentication."""
+    url, authority = secured.server.schema_registry, str(secured.made.authority)
+    login = {"basic.auth.user.info": f"{name}:{password}"}
+    return SchemaRegistryClient({"url": url, "ssl.ca.location": authority, **login})
+
+
+def test_https_with_a_login_and_acls(secured: SecuredServer) -> None:
+    assert secured.server.schema_registry.startswith("https://")
+    schema = Schema(AVRO, "AVRO")
+    secured.allow("jane", AclOperation.WRITE, topic="tls")
+    jane = logged_in(secured, "jane")
+    number = jane.register_schema("tls-value", schema)
+    context = SerializationContext("tls", MessageField.VALUE, [])
+    assert AvroSerializer(jane, AVRO, conf={"auto.register.schemas": False})(VALUE, context)[1:5] == number.to_bytes(4)
+    cases: list[tuple[Callable[[SchemaRegistryClient], object], SchemaRegistryClient, int]] = [
+        (lambda client: client.register_schema("other-value", schema), jane, 403),
+        (lambda client: client.delete_subject("tls-value"), jane, 403),
+        (lambda client: client.register_schema("tls-value", schema), logged_in(secured, "eve"), 403),
+        (lambda client: client.get_subjects(), logged_in(secured, "jane", "wrong"), 401),
+    ]
+    for action, client, status in cases:
+        with pytest.raises(SchemaRegistryError) as refused:
+            action(client)
+        assert refused.value.http_status_code == status
+    assert logged_in(secured, "eve").get_subjects() == []
+    assert jane.get_subjects() == ["tls-value"], "Write includes Describe"
+    with pytest.raises(Exception, match="CERTIFICATE_VERIFY_FAILED"):
+        SchemaRegistryClient({"url": secured.server.schema_registry, "max.retries": 0}).get_subjects()
 
 
 def test_the_archive_reads_what_clients_wrote(running: Server, registry: SchemaRegistryClient, order: Any) -> None:

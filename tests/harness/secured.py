@@ -102,8 +102,8 @@ class SecuredServer(msgspec.Struct):
 
 
 @contextlib.contextmanager
-def secured_server(folder: Path) -> Iterator[SecuredServer]:
-    """One with a Valkey of its own; certificates and keys are made in the folder."""
+def secured_server(folder: Path, **settings: Any) -> Iterator[SecuredServer]:
+    """One with a Valkey of its own and further settings; certificates and keys are made in the folder."""
     made = create(folder / "certificates", (), "client", dt.datetime.now(dt.UTC))
     assert main.run(["oci-config", str(folder / "profile"), "--keys", str(folder / "keys")]) == 0
     (folder / "first").write_text(f"admin:{PASSWORD}\n", "utf-8")
@@ -114,5 +114,6 @@ def secured_server(folder: Path) -> Iterator[SecuredServer]:
         oci_auth="verify",
         oci_auth_keys=folder / "keys",
         arguments=["--http", "https://127.0.0.1:0", "--bootstrap-user", str(folder / "first")],
+        **settings,
     ) as started:
         yield SecuredServer(started, made)
