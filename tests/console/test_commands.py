@@ -19,6 +19,9 @@ TEMPLATES = {
     "/pipeline": ["/pipeline"],
     "/brokers": ["/brokers"],
     "/topics/{name:path}": ["/topics/made"],
+    "/users": ["/users"],
+    "/acls": ["/acls"],
+    "/quotas": ["/quotas"],
     "/topics/{name:path}/records": ["/topics/made/records", "/topics/made/records?show=0"],
     "/groups/{name:path}": [
         "/groups/made-readers?to=latest", "/groups/made-readers?to=offset&at=0&topic=made",
@@ -26,6 +29,12 @@ TEMPLATES = {
     ],
 }  # fmt: skip
 """Addresses of each page, in the states in which it shows commands."""
+FORMS = {
+    "/topics/{name:path}/produce": "/topics/made/produce",
+    "/topics/{name:path}/edit": "/topics/made/edit",
+    "/new-topic": "/new-topic",
+}
+"""Pages of a console that may write."""
 LOCAL = ("headrace pipeline run",)
 """Commands that read the address from a file of the project."""
 
@@ -50,7 +59,9 @@ def check(server: InProcessServer, path: str) -> list[str]:
 
 
 def test_every_command_on_every_page_names_this_server() -> None:
-    assert {each.path for each in PAGES.values() if each.method == "GET"} == TEMPLATES.keys(), "a page is not visited"
+    assert {each.path for each in PAGES.values() if each.method == "GET"} == {*TEMPLATES, *FORMS}, (
+        "a page is not visited"
+    )
     with InProcessServer(oci_auth="off") as server:
         found = [line for path in ("/", "/topics", "/pipeline", "/login") for line in check(server, path)]
         assert len(found) == 7, "without topics, pages show how to begin"
@@ -63,6 +74,13 @@ def test_every_command_on_every_page_names_this_server() -> None:
         resets = [line for line in found if " reset " in line]
         assert len(resets) == 3
         assert all(f"--bootstrap {server.kafka}" in line for line in resets)
+
+
+def test_every_command_on_every_form_names_this_server() -> None:
+    with InProcessServer(console_write=True) as server:
+        create(server, ("made", 2))
+        for path in (*FORMS.values(), *(path for paths in TEMPLATES.values() for path in paths if "group" not in path)):
+            check(server, path)
 
 
 def test_a_command_names_the_virtual_cluster() -> None:

@@ -11,7 +11,7 @@ from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.coordinator.instances import MOST_GROUPS
 from headrace.broker.partition import producer_total
 from headrace.cli import log_output
-from headrace.console import event_stream, sessions
+from headrace.console import event_stream, events, sampler, sessions
 from headrace.http import shared_pages
 from headrace.oci.resources import table
 
@@ -28,6 +28,8 @@ _TOTALS: dict[str, tuple[int, ...]] = {
     "sessions": (sessions.MOST, sessions.MOST_OF_ONE),
     "passwords that wait": (users.MOST_WAITING, users.MOST_WAITING_OF_ONE),
     "pages of the web console": (event_stream.MOST, event_stream.MOST_OF_ONE),
+    "history of the web console's charts": (sampler.MOST_SERIES,),
+    "events of the web console": (events.MOST,),
     "lookups for `headrace_group_lag_seconds`": (time_lag.MOST_LOOKUPS, time_lag.MOST_NATIVE, time_lag.MOST_KNOWN),
     "pages of `/metrics`": (shared_pages.MOST_KEPT, shared_pages.PIECE >> 10),
     "log lines of one event": log_output.OF_ONE_EVENT,

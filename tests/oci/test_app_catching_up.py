@@ -35,7 +35,10 @@ async def test_a_change_that_is_heard_of_behind_the_look_up_has_it_looked_up_aga
     # Limits are asked right before an operation's handler.
     unlimited = SimpleNamespace(limiting=False)
     limits, faults = SimpleNamespace(call=look_up), SimpleNamespace(of=lambda *_: NONE)
-    service: Any = SimpleNamespace(clock=ManualClock(), faults=faults, limits=limits, broker=broker, quotas=unlimited)
+    service: Any = SimpleNamespace(
+        clock=ManualClock(), faults=faults, limits=limits, broker=broker, quotas=unlimited,
+        settings=SimpleNamespace(enable=True),
+    )  # fmt: skip
     app = OciApp(service)
     app.catching_up = catching_up
     sent: list[Any] = []

@@ -9,7 +9,7 @@ import pytest
 import headrace
 
 ROOT = Path(headrace.__file__).parent
-OF_LIBRARIES = {"pyiceberg.io.pyarrow"}
+OF_LIBRARIES = {"py4j", "pyiceberg.io.pyarrow"}
 WHOLE = {"testing/inprocess.py": "headrace"}
 """Sets a level for all of them."""
 

@@ -25,7 +25,7 @@ _PIECE_NS = 1_000_000
 _log = structlog.get_logger("headrace.console")
 _FREE = 500
 """Partitions whose lag is sampled without an open page."""
-_MOST_SERIES = 4_000
+MOST_SERIES = 4_000
 """Maximum series of one kind. Further topics, groups and partitions have no history."""
 _SPARK = 60
 """Samples of a partition's lag: two minutes."""
@@ -172,7 +172,7 @@ class Sampler:
                 rates = [max(0, new - old) / seconds for new, old in zip(values, traffic.counted, strict=True)]
                 traffic.counted = values
                 traffic.records_in, traffic.records_out, traffic.bytes_in, traffic.bytes_out = rates
-                if len(found) < _MOST_SERIES:
+                if len(found) < MOST_SERIES:
                     traffic.incoming.add(rates[0], self._at_ms)
                     traffic.outgoing.add(rates[1], self._at_ms)
                 totals = [total + rate for total, rate in zip(totals, rates, strict=True)]
@@ -225,7 +225,7 @@ class Sampler:
                     found.topics = yield from _topics_of(broker, runner)
                 lag = yield from self._lag_of(broker, runner, found, keep=few or key in self.watched)
                 total += lag or 0
-            if len(groups) < _MOST_SERIES:
+            if len(groups) < MOST_SERIES:
                 found.lag.add(NAN if lag is None else lag, self._at_ms)
             groups[key] = found
             yield

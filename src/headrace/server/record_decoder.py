@@ -31,7 +31,7 @@ _MOST_SCHEMA_BYTES: Final = 256 << 10
 _NAMES: Final = {"AVRO": "Avro", "JSON": "JSON", "PROTOBUF": "Protobuf"}
 _CONTENT: Final = "content"
 _BEFORE, _AFTER = f'{{"{_CONTENT}": ', "}"
-_MISSING_EXTRA: Final = "decoding needs pyarrow on the server: pip install 'headrace[lake]'"
+_MISSING_EXTRA: Final = "decoding needs pyarrow on the server: install the extra lake (docs/packages.md)"
 
 
 class RegistryDecoder:
