@@ -35,8 +35,8 @@ FORMS = {
     "/new-topic": "/new-topic",
 }
 """Pages of a console that may write."""
-LOCAL = ("headrace pipeline run",)
-"""Commands that read the address from a file of the project."""
+LOCAL = ("headrace pipeline run", "headrace serve")
+"""Commands that read the address from a file of the project, or start a server."""
 
 
 def shown(html: str) -> list[str]:
