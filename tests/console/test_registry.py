@@ -11,7 +11,6 @@ def test_every_page_says_what_it_needs() -> None:
     assert {page.name for page in PAGES.values() if page.needs == ANYBODY} == set()
     assert {page.method for page in PAGES.values()} == {"GET", "POST"}
     assert [page.name for page in PAGES.values() if page.method == "POST"] == [
-        "ProduceRecord", "CreateTopic", "AddPartitions", "AlterTopicConfig", "DeleteTopic", "ResetGroup",
+        "ProduceRecord", "CreateTopic", "AddPartitions", "AlterTopicConfig", "DeleteTopic", "ResetGroup", "ForgetRun",
         "SaveUser", "DeleteUser", "AddAcl", "RemoveAcl", "SetQuota", "RemoveQuota",
-        "ForgetRun",
     ]  # fmt: skip

@@ -106,7 +106,7 @@ def writable(started: InProcessServer | Server) -> float:
 def recovers(started: InProcessServer | Server) -> None:
     wait_for(lambda: probe(started, "?for=write")[0] == 200, "a check that finds no problem")
     assert probe(started) == probe(started, "?for=write") == (200, {"status": "ready"})
-    wait_for(lambda: "accepts no records" not in ask(started, "/").text, "the banner to go")
+    wait_for(lambda: "This server accepts no records" not in ask(started, "/").text, "the banner to go")
     assert cells(started, "/")["banner"] == ""
     assert writable(started) == 1
     with Wire(started.kafka) as client:

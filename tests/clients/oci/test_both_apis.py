@@ -168,7 +168,8 @@ def test_kafka_tools_see_an_oci_group(headrace_kafka: str, client: Client, strea
     assert "readers" in headrace("groups", "list", kafka=headrace_kafka)
     shown = headrace("groups", "describe", "readers", kafka=headrace_kafka)
     row = next(line for line in shown.splitlines() if line.startswith("one "))
-    assert row.split()[:6] == ["one", "0", "4", "10", "6", "one/instance-1"]
+    assert row.split()[:5] == ["one", "0", "4", "10", "6"]
+    assert "one/instance-1" in row.split()
     assert "state stable" in shown.splitlines()[0]
 
     kafka_admin = AdminClient({"bootstrap.servers": headrace_kafka})
