@@ -26,7 +26,6 @@ SHORT = {
     "cli.version": "`headrace --version` imports nothing more",
     "demo.node": "a program of its own, run with -m",
     "records.errors": "what every module of records raises",
-    "records.partitioner": "one function of Kafka, with its own source",
     "server.child": "a program of its own, run with -m",
     "spark.worker": "runs in each of Spark's workers, where imports cost time",
     "topics.archive": "names that the server, the archive and readers share",

@@ -1,10 +1,10 @@
-"""The partitioner for keys: Kafka's test vectors, and the vectorized one of the Spark sink."""
+"""The partitioner for keys: Kafka's test vectors, and another implementation, for one key and for a column."""
 
+import aiokafka.partitioner
 import pyarrow as pa
 import pytest
 
-from headrace.records.partitioner import murmur2, partition_of
-from headrace.spark.sink import sink
+from headrace.records.partitioner import murmur2, murmur2_of_each, partition_of, partitions_of
 
 # From Kafka's UtilsTest.testMurmur2, where they are signed.
 VECTORS = {
@@ -12,6 +12,10 @@ VECTORS = {
     b"a-little-bit-longer-string": -1486304829, b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
     b"abc": 479470107,
 }  # fmt: skip
+KEYS = [
+    b"", b"a", b"ab", b"abc", b"abcd", b"\xff\x80" * 9, *(bytes(range(256 - size, 256)) for size in range(256)),
+    *(b"key-%d" % n for n in range(2_000)),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("key", VECTORS)
@@ -19,7 +23,9 @@ def test_the_hash_is_kafkas(key: bytes) -> None:
     assert murmur2(key) == VECTORS[key] % (1 << 32)
 
 
-def test_a_key_has_the_partition_that_the_spark_sink_chooses() -> None:
-    keys = [bytes(range(256 - size, 256)) for size in range(256)]
-    expected = sink.of_keys(pa.array(keys, pa.binary()), 7).tolist()
-    assert [partition_of(key, 7) for key in keys] == expected
+def test_keys_go_where_kafkas_java_clients_send_them() -> None:
+    expected = [aiokafka.partitioner.murmur2(key) & 0xFFFFFFFF for key in KEYS]
+    column = pa.array([b"skipped", *KEYS], pa.binary()).slice(1)
+    assert [murmur2(key) for key in KEYS] == murmur2_of_each(column).tolist() == expected
+    partitions = [(each & 0x7FFFFFFF) % 7 for each in expected]
+    assert [partition_of(key, 7) for key in KEYS] == partitions_of(column, 7).tolist() == partitions

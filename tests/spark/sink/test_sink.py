@@ -38,17 +38,6 @@ def written(broker: Server, name: str, partitions: int) -> list[list[tuple[bytes
     return found
 
 
-def test_keys_go_where_kafkas_java_clients_send_them() -> None:
-    import pyarrow as pa  # noqa: PLC0415
-
-    from headrace.spark.sink import sink  # noqa: PLC0415
-
-    keys = [b"", b"a", b"ab", b"abc", b"abcd", b"\xff\x80" * 9, *(b"key-%d" % n for n in range(2_000))]
-    array = pa.array([b"skipped", *keys], pa.binary()).slice(1)
-    assert sink.murmur2(array).tolist() == [murmur2(key) & 0xFFFFFFFF for key in keys]
-    assert sink.of_keys(array, 7).tolist() == [(murmur2(key) & 0x7FFFFFFF) % 7 for key in keys]
-
-
 def test_rows_become_batches_of_their_partitions(broker: Server) -> None:
     import pyarrow as pa  # noqa: PLC0415
 

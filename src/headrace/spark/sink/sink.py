@@ -31,6 +31,7 @@ from headrace.client.offsets import TopicPartition
 from headrace.client.options import ClientOptions
 from headrace.client.produce import Producer
 from headrace.records.build import build, build_columns
+from headrace.records.partitioner import partitions_of
 from headrace.spark.worker import settle
 
 if TYPE_CHECKING:
@@ -215,7 +216,7 @@ class _TaskWriter:
         if "key" not in rows.schema.names or rows.column("key").null_count == rows.num_rows:
             return any_
         keys = rows.column("key")
-        chosen = of_keys(keys.cast(pa.binary()).fill_null(b""), count)
+        chosen = partitions_of(keys.cast(pa.binary()).fill_null(b""), count)
         if keys.null_count:
             chosen[keys.is_null().to_numpy(zero_copy_only=False)] = any_
         return chosen
@@ -294,66 +295,3 @@ def _batches_with_headers(rows: "pa.RecordBatch", now: int, options: ClientOptio
 def _column(column: "pa.Array") -> Any:
     validity, offsets, data = column.buffers()
     return validity if column.null_count else None, offsets, data if data is not None else b"", column.offset
-
-
-_SEED: Final = 0x9747B28C
-_M: Final = 0x5BD1E995
-_POSITIVE: Final = 0x7FFFFFFF
-
-
-def murmur2(keys: "pa.Array") -> "np.ndarray[Any, Any]":
-    """Return the uint32 hash of each key (binary, no nulls), as `org.apache.kafka.common.utils.Utils.murmur2`."""
-    import numpy as np  # noqa: PLC0415  # comes with pandas; executors that only read do not need it
-
-    validity, offset_buffer, data = keys.buffers()
-    del validity
-    edges = np.frombuffer(offset_buffer, np.int32)[keys.offset : keys.offset + len(keys) + 1].astype(np.int64)
-    content = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
-    sizes = np.diff(edges)
-    hashes = np.empty(len(keys), np.uint32)
-    # Keys of equal length together, with one iteration per word.
-    for size in np.unique(sizes):
-        rows = np.flatnonzero(sizes == size)
-        hashes[rows] = _equal(content, edges[rows], int(size))
-    return hashes
-
-
-def _equal(content: "np.ndarray[Any, Any]", starts: "np.ndarray[Any, Any]", size: int) -> "np.ndarray[Any, Any]":
-    import numpy as np  # noqa: PLC0415
-
-    m = np.uint32(_M)
-    found = np.full(len(starts), np.uint32(_SEED ^ size), np.uint32)
-    whole = size & ~3
-    with np.errstate(over="ignore"):
-        for at in range(0, whole, 4):
-            word = _bytes(content, starts, at, 4)
-            word *= m
-            word ^= word >> np.uint32(24)
-            word *= m
-            found *= m
-            found ^= word
-        if size > whole:
-            found ^= _bytes(content, starts, whole, size - whole)
-            found *= m
-        found ^= found >> np.uint32(13)
-        found *= m
-        found ^= found >> np.uint32(15)
-    return found
-
-
-def _bytes(
-    content: "np.ndarray[Any, Any]", starts: "np.ndarray[Any, Any]", at: int, count: int
-) -> "np.ndarray[Any, Any]":
-    import numpy as np  # noqa: PLC0415
-
-    word = np.zeros(len(starts), np.uint32)
-    for index in range(count):
-        word |= content[starts + at + index].astype(np.uint32) << np.uint32(8 * index)
-    return word
-
-
-def of_keys(keys: "pa.Array", partitions: int) -> "np.ndarray[Any, Any]":
-    """Return the partition of each key (binary, no nulls)."""
-    import numpy as np  # noqa: PLC0415
-
-    return ((murmur2(keys) & np.uint32(_POSITIVE)) % np.uint32(partitions)).astype(np.int64)
