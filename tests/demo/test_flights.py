@@ -71,7 +71,7 @@ def test_the_package_is_not_imported() -> None:
 
 def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(FlightsMissing, match=r"install the extra demo \(docs/packages\.md\)"):
+    with pytest.raises(FlightsMissing, match=r"install the extra `demo`: pip install "):
         package_file()
 
 

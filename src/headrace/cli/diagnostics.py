@@ -37,7 +37,7 @@ from headrace.storage.redis.clients import ERRORS, asynchronous, on_primaries
 from headrace.storage.redis.url import without_password
 from headrace.storage.valkey.datadir import user_of
 from headrace.storage.valkey.server import machine_memory
-from headrace.text import environment
+from headrace.text import environment, extras
 from headrace.text.addresses import Address, is_everywhere
 from headrace.text.escaping import shown
 
@@ -304,7 +304,7 @@ def clock() -> Iterator[Finding]:
 
 def spark() -> Iterator[Finding]:
     """Check the requirements of `headrace archive`, `format("headrace")` and the demo."""
-    install = "install the extra spark (docs/packages.md) for `headrace archive` and Spark"
+    install = f"for `headrace archive` and Spark, {extras.advice('spark')}"
     try:
         from headrace.spark import java  # noqa: PLC0415  # Spark is an extra
     except ImportError:
@@ -323,7 +323,7 @@ def spark() -> Iterator[Finding]:
             except importlib.metadata.PackageNotFoundError:
                 missing.append(package)
         if missing:
-            advice = install if extra == "spark" else "install the extra demo (docs/packages.md) for `headrace demo`"
+            advice = install if extra == "spark" else f"for `headrace demo`, {extras.advice('demo')}"
             yield Finding(extra, State.NOTE, f"not installed: {', '.join(missing)}", advice)
         else:
             yield Finding(extra, State.OK, ", ".join(found))

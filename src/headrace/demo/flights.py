@@ -14,6 +14,8 @@ from typing import IO, TYPE_CHECKING
 
 import msgspec
 
+from headrace.text import extras
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -158,7 +160,7 @@ def package_file() -> Path:
     """Return the package's file. Raises FlightsMissing."""
     found = importlib.util.find_spec(_PACKAGE)
     if found is None or found.origin is None:
-        raise FlightsMissing(f"the package {_PACKAGE} is not installed: install the extra demo (docs/packages.md)")
+        raise FlightsMissing(extras.needs("the demo", _PACKAGE, "demo"))
     path = Path(found.origin).parent / "data" / "flights.csv.zip"
     if not path.is_file():
         raise FlightsMissing(f"the package {_PACKAGE} has no {path}: pip install --force-reinstall {_PACKAGE}==0.0.3")

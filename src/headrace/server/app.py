@@ -58,6 +58,7 @@ from headrace.storage.redis.clients import asynchronous
 from headrace.storage.redis.url import has_password, without_password
 from headrace.storage.storage import RedisStorage
 from headrace.storage.valkey.health import Watch, store_facts
+from headrace.text import extras
 
 if TYPE_CHECKING:
     from headrace.server.tracing import Tracing
@@ -365,10 +366,8 @@ def _tracing(endpoint: str, stack: contextlib.AsyncExitStack) -> "Tracing | None
         from headrace.server.tracing import Tracing  # noqa: PLC0415  # an extra, and slow to import
         from headrace.tracing.exporter import TraceExporter  # noqa: PLC0415
     except ImportError as error:
-        raise StartError(
-            f"headrace.traces.endpoint needs {error.name}: install the extra otel (docs/packages.md), or leave "
-            "the setting out"
-        ) from None
+        needed = extras.explained("headrace.traces.endpoint", error)
+        raise StartError(f"{needed}; or leave the setting out") from None
     exporter = TraceExporter(endpoint, "headrace")
     stack.push_async_callback(asyncio.to_thread, exporter.close)
     return Tracing(exporter)

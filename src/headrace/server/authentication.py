@@ -22,6 +22,7 @@ from headrace.security.access.listeners import is_loopback
 from headrace.security.access.principal import ANONYMOUS
 from headrace.server.config import StartError
 from headrace.server.listeners import BoundListener
+from headrace.text import extras
 
 if TYPE_CHECKING:
     from headrace.sasl.tokens import Tokens
@@ -99,10 +100,8 @@ async def _opened_tokens(settings: BrokerSettings, clock: Clock, stack: contextl
         from headrace.sasl.jwks import Keys, KeysUnreadable, checked  # noqa: PLC0415
         from headrace.sasl.tokens import TokenRules, Tokens  # noqa: PLC0415
     except ImportError as error:
-        raise StartError(
-            f"sasl.oauthbearer.jwks.endpoint.url needs {error.name}: install the extra oauth (docs/packages.md), "
-            "or leave the setting out"
-        ) from None
+        needed = extras.explained("sasl.oauthbearer.jwks.endpoint.url", error)
+        raise StartError(f"{needed}; or leave the setting out") from None
     try:
         keys = Keys(
             checked(url, insecure=settings.headrace_insecure), settings.sasl_oauthbearer_jwks_endpoint_refresh_ms, clock

@@ -16,6 +16,7 @@ from headrace.schema_registry.registry import Registry
 from headrace.schemas.errors import RegistryError
 from headrace.schemas.model import Version
 from headrace.schemas.protobuf import descriptor_set
+from headrace.text import extras
 
 if TYPE_CHECKING:
     from headrace.lakehouse.decoders.confluent import WireDecoder
@@ -31,7 +32,6 @@ _MOST_SCHEMA_BYTES: Final = 256 << 10
 _NAMES: Final = {"AVRO": "Avro", "JSON": "JSON", "PROTOBUF": "Protobuf"}
 _CONTENT: Final = "content"
 _BEFORE, _AFTER = f'{{"{_CONTENT}": ', "}"
-_MISSING_EXTRA: Final = "decoding needs pyarrow on the server: install the extra lake (docs/packages.md)"
 
 
 class RegistryDecoder:
@@ -71,8 +71,8 @@ class RegistryDecoder:
         schema, referenced = await self._registry.with_references(version)
         try:
             from headrace.lakehouse.decoders.schema_registry import Schema as Archived  # noqa: PLC0415  # an extra
-        except ImportError:
-            return _MISSING_EXTRA
+        except ImportError as error:
+            return extras.explained("decoding on the server", error)
         others = {one.name: one.schema.text for one in referenced}
         text = schema.text
         if schema.type == "AVRO":

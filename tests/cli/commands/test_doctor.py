@@ -231,4 +231,4 @@ def test_without_the_extras_it_says_what_to_install(tmp_path: Path) -> None:
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
     found = {each["check"]: each for each in json.loads(ended.stdout)}
     assert found["java"]["state"] == "note"
-    assert "install the extra spark (docs/packages.md)" in found["java"]["advice"]
+    assert "install the extra `spark`: pip install " in found["java"]["advice"]

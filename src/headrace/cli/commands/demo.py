@@ -7,6 +7,7 @@ import click
 from headrace.cli import log_output
 from headrace.cli.command import CommandFailed, command
 from headrace.cli.output import console
+from headrace.text import extras
 
 
 @command(
@@ -61,7 +62,7 @@ def demo(
     try:
         from headrace.demo import run  # noqa: PLC0415  # needs extras, and help does not
     except ImportError as error:
-        raise CommandFailed(f"{error.name} is not installed: install the extra demo (docs/packages.md)") from None
+        raise CommandFailed(extras.needs("the demo", error.name or "", "demo")) from None
     log_output.configure("warning", "text")
     try:
         options = run.Options(
