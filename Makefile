@@ -81,7 +81,7 @@ build/spark43/pyspark: | $(BIN)/python
 	@$(BIN)/python -m tests.harness.compiled_zip $@/python/lib/*.zip
 
 # Headrace and what the tests of its own packages need, for another Python than that of .venv; no Spark.
-OTHER_TESTS := hypothesis 'kafka-python[lz4,snappy,zstd]' kio pytest pytest-asyncio pytest-randomly pytest-timeout pytest-xdist
+OTHER_TESTS := hypothesis numpy 'kafka-python[lz4,snappy,zstd]' kio pytest pytest-asyncio pytest-randomly pytest-timeout pytest-xdist
 build/python%/.installed: $(SOURCES)
 	@echo "Installing Headrace for Python $*"
 	@"$$(.ci/python $*)" -m venv $(@D)

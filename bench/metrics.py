@@ -30,6 +30,8 @@ from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.runtime.clock import SystemClock
+from headrace.broker.runtime.scheduler import CooperativeScheduler
+from headrace.broker.time_lag import TimeLags
 from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.console.metrics import MetricsPage
 from headrace.kafka.errors import error_name
@@ -204,6 +206,8 @@ async def _page() -> tuple[int, int, float, float]:
         connections={},
         store=facts,
         log_lines_lost=lambda: 0,
+        writable=lambda: True,
+        time_lags=TimeLags(tuple, SystemClock(), CooperativeScheduler()),
         error_name=error_name,
         refusal=lambda _: None,
         data=Path("/"),
