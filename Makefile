@@ -89,6 +89,13 @@ build/python%/.installed: $(SOURCES)
 	  --constraint constraints.txt --editable '.[pure,lake,oauth]' $(OTHER_TESTS)
 	@touch $@
 
+# Stream processors pin other Kafka clients than the tests use.
+build/streams/.installed: | $(BIN)/python
+	@echo "Installing Quix Streams and Faust"
+	@$(BIN)/python -m venv $(@D)
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check quixstreams==3.28.1 faust-streaming==0.15.3
+	@touch $@
+
 # What `.ci/run` starts with. It needs the standard library only.
 build/.debian: tests/lanes.toml | $(BIN)/python
 	@$(BIN)/python $(LANES) debian
