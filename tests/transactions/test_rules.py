@@ -132,7 +132,7 @@ OF_VERSION_2 = {
 
 @pytest.mark.parametrize(("state", "commit"), list(product(S, [False, True])))
 def test_ends_of_the_second_protocol(state: S, commit: bool) -> None:
-    current = stored_at(state, version=2)
+    current = stored_at(state, version=2, last_epoch=4)
     assert (end(current, 4, commit, 2), end(current, 5, commit, 2)) == OF_VERSION_2[state, commit]
     assert end(current, 3, commit, 2) is E.PRODUCER_FENCED
     assert end(current, 6, commit, 2) is E.PRODUCER_FENCED
@@ -141,7 +141,13 @@ def test_ends_of_the_second_protocol(state: S, commit: bool) -> None:
 
 @pytest.mark.parametrize("state", [S.PREPARE_ABORT, S.COMPLETE_ABORT])
 def test_a_commit_that_meets_an_abort_by_the_coordinator_is_fenced(state: S) -> None:
-    assert end(stored_at(state, version=2, fenced=True), 4, True, 2) is E.PRODUCER_FENCED
+    assert end(stored_at(state, version=2, fenced=True, last_epoch=4), 4, True, 2) is E.PRODUCER_FENCED
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_fenced_producer_does_not_get_the_epoch_of_a_later_one(version: int) -> None:
+    assert end(stored_at(S.COMPLETE_ABORT, version=version, last_epoch=-1), 4, False, 2) is E.PRODUCER_FENCED
+    assert end(stored_at(S.COMPLETE_ABORT, version=1, last_epoch=4), 4, False, 2) is E.PRODUCER_FENCED
 
 
 @pytest.mark.parametrize("commit", [False, True])
@@ -151,4 +157,7 @@ def test_an_end_before_a_rotation_is_repeated_with_the_old_producer(commit: bool
     assert end(rotated, 32_766, commit, 2, 8) is EndStep.REPEAT
     assert end(rotated, 32_766, not commit, 2, 8) is E.INVALID_TXN_STATE
     assert end(rotated, 32_765, commit, 2, 8) is E.INVALID_PRODUCER_ID_MAPPING
-    assert end(stored_at(S.ONGOING, 0, 2, previous_producer_id=8), 32_766, commit, 2, 8) is E.PRODUCER_FENCED
+    assert (
+        end(stored_at(S.ONGOING, 0, 2, previous_producer_id=8, last_epoch=32_766), 32_766, commit, 2, 8)
+        is E.PRODUCER_FENCED
+    )

@@ -215,6 +215,15 @@ def test_a_new_producer_aborts_what_its_predecessor_left(ctx: TransactionContext
     ctx.ended()
     assert ctx.init() == InitResult(producer_id=1_000, epoch=after)
     assert ctx.add(epoch=0).error is E.PRODUCER_FENCED
+    assert ctx.end(commit=False, version=version, epoch=0).error is E.PRODUCER_FENCED
+
+
+def test_a_producer_of_the_second_protocol_continues_after_a_timeout(ctx: TransactionContext) -> None:
+    began(ctx, version=2)
+    ctx.sleep(60_000)
+    assert ctx.end(commit=False, version=2, epoch=0).error is E.CONCURRENT_TRANSACTIONS
+    ctx.ended()
+    assert ctx.end(commit=False, version=2, epoch=0) == EndResult(producer_id=1_000, epoch=1)
 
 
 def test_a_producer_that_continues_gets_the_same_epoch_however_often_it_asks(ctx: TransactionContext) -> None:

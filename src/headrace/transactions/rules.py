@@ -130,10 +130,15 @@ def _on_end_1(current: StoredTransaction, event: End) -> EndStep | TransactionEr
 
 def _on_end_2(current: StoredTransaction, event: End) -> EndStep | TransactionError:  # noqa: PLR0911 - one line per rule
     state = current.state
-    # The client knows the epoch before the bump, and the producer ID before the rotation.
-    bumped = event.producer_id == current.producer_id and event.epoch + 1 == current.producer_epoch
+    # The client knows the epoch before the bump, and the producer ID before the rotation. Kafka does not compare
+    # `last_epoch`: a fenced producer can get the epoch of a later one of the first protocol.
+    last = current.version >= TV2 and event.epoch == current.last_epoch
+    bumped = last and event.producer_id == current.producer_id and event.epoch + 1 == current.producer_epoch
     rotated = (
-        event.producer_id == current.previous_producer_id and event.epoch == LAST_EPOCH and current.producer_epoch == 0
+        last
+        and event.producer_id == current.previous_producer_id
+        and event.epoch == LAST_EPOCH
+        and current.producer_epoch == 0
     )
     if event.producer_id != current.producer_id and not rotated:
         return TransactionError.INVALID_PRODUCER_ID_MAPPING
@@ -143,9 +148,6 @@ def _on_end_2(current: StoredTransaction, event: End) -> EndStep | TransactionEr
         return TransactionError.CONCURRENT_TRANSACTIONS if state.commits == event.commit else _contradiction(current)
     repeats = state not in (TransactionState.EMPTY, TransactionState.ONGOING) and (bumped or rotated)
     if repeats:
-        # After an abort of the first protocol, the epoch is that of a fence.
-        if current.producer_epoch == FENCE_EPOCH:
-            return TransactionError.PRODUCER_FENCED
         return EndStep.REPEAT if state.commits == event.commit else _contradiction(current)
     if event.producer_id != current.producer_id or event.epoch != current.producer_epoch:
         return TransactionError.PRODUCER_FENCED

@@ -274,7 +274,7 @@ class Transaction:
             current,
             state=TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT,
             producer_epoch=epoch + 1 if bumps else epoch,
-            last_epoch=epoch if version >= TV2 else last_epoch if fenced else current.last_epoch,
+            last_epoch=last_epoch if fenced else epoch if bumps else current.last_epoch,
             next_producer_id=next_producer_id,
             version=version,
             fenced=fenced,
@@ -403,7 +403,9 @@ class Transaction:
             # An EndTxn or InitProducerId waits for a producer ID.
             turn.set_timer(TimerKind.TRANSACTION, self._settings.max_retry_ms)
             return
-        self._abort(event, turn, NO_EPOCH)
+        # Its client may continue with the second protocol. It aborts, and gets the new epoch.
+        current = self.current
+        self._abort(event, turn, current.producer_epoch if current.version >= TV2 else NO_EPOCH)
 
     def _expire(self, turn: Turn) -> None:
         unused_ms = turn.now_ms - self.current.updated_ms
