@@ -253,7 +253,8 @@ class Log:
 
     def committed(self) -> list[int]:
         """Tags as a reader of committed records sees them."""
-        found, pending = [], {}
+        found: list[tuple[int, int]] = []
+        pending: dict[int, list[tuple[int, int]]] = {}
         for offset, entry in enumerate(self.entries):
             if entry.tag is not None:
                 pending.setdefault(entry.producer_id, []).append((offset, entry.tag))

@@ -15,6 +15,7 @@ from headrace.transactions.events import (
     Init,
     Lookup,
     ProducerIdAllocated,
+    Request,
     TimerFired,
     TimerKind,
     Verify,
@@ -98,10 +99,10 @@ class TransactionContext:
     def post(self, event: Event) -> None:
         self.carry_out(self.machine.handle(event, self.now))
 
-    def ask(self, event: Event) -> Any:
+    def ask(self, event: Request) -> Any:
         """Send a request. None: it waits."""
         self.post(event)
-        return self.replies.get(event.token)  # type: ignore[union-attr] - only requests
+        return self.replies.get(event.token)
 
     def token(self) -> int:
         return next(self._tokens)

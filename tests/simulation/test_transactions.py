@@ -18,7 +18,13 @@ from headrace.transactions import transaction
 from headrace.transactions.effects import Effect, EndParticipants, VerifyResult
 from headrace.transactions.errors import TransactionError
 from headrace.transactions.events import Add, End, Ended, Init, TimerKind, Verify
-from headrace.transactions.model import NO_PRODUCER_ID, StoredTransaction, TransactionState
+from headrace.transactions.model import (
+    NO_PRODUCER_ID,
+    SaveTransaction,
+    StoredTransaction,
+    TransactionChange,
+    TransactionState,
+)
 from headrace.transactions.rules import EndStep
 from headrace.transactions.transaction import Transaction
 from headrace.transactions.turn import Turn
@@ -199,13 +205,14 @@ def a_timeout_does_not_fence(patch: Patch) -> None:
     _changed(patch, Transaction, "_prepare", prepare)
 
 
+def _begins(write: "Persist[TransactionChange]") -> bool:
+    (change,) = write.changes
+    return isinstance(change, SaveTransaction) and change.state.state is TransactionState.ONGOING
+
+
 def an_addition_is_not_stored(patch: Patch) -> None:
     def effects(original: Callable[[Turn], list[Effect]], turn: Turn) -> list[Effect]:
-        return [
-            each
-            for each in original(turn)
-            if not (isinstance(each, Persist) and each.changes[0].state.state is TransactionState.ONGOING)
-        ]
+        return [each for each in original(turn) if not (isinstance(each, Persist) and _begins(each))]
 
     _changed(patch, Turn, "effects", effects)
 
