@@ -17,6 +17,7 @@ from headrace.topics.leader_epochs import LeaderEpochs
 from headrace.topics.model import Append, AppendDone, Lost, OpenedLog, PlaceDone, StoredBatch, Topic
 from headrace.topics.native import Entered, Extent, GroupLag, NativeRead, NativeStream
 from headrace.topics.producer_state import ProducerStateEntry
+from headrace.transactions.model import StoredTransaction, TransactionChange
 
 
 class TopicStorage(Protocol):
@@ -352,6 +353,28 @@ class GroupStorage(Protocol):
         """Forget a group that another broker owns."""
 
 
+class TransactionStorage(Protocol):
+    """Transactional IDs of one virtual cluster."""
+
+    async def names(self) -> list[str]:
+        """Return all transactional IDs. Some may have expired."""
+
+    async def load_one(self, name: str, view: int | None = None) -> StoredTransaction:
+        """Take over a transactional ID as its owner by the view of that number (None: the current one).
+
+        Returns `NEW` if none is stored. Raises Fenced, and TopicError for one that is unreadable.
+        """
+
+    async def save(self, name: str, change: TransactionChange, view: int | None = None) -> None:
+        """Store a change. A decision is replicated when this returns.
+
+        Raises Fenced if another broker owned the ID by a later view.
+        """
+
+    def forget(self, name: str) -> None:
+        """Forget a transactional ID that another broker owns."""
+
+
 class DocumentStorage(Protocol):
     """Small values of listeners, such as OCI's stream pools, by kind and id."""
 
@@ -405,6 +428,10 @@ class Storage(Protocol):
     @property
     def groups(self) -> GroupStorage:
         """Consumer groups."""
+
+    @property
+    def transactions(self) -> TransactionStorage:
+        """Transactional IDs."""
 
     @property
     def documents(self) -> DocumentStorage:

@@ -52,4 +52,8 @@ class Reply(msgspec.Struct, Generic[R], frozen=True):
     result: R
 
 
-Effect = Persist[C] | SetTimer[K] | CancelTimer[K] | Reply[R]
+class Command(msgspec.Struct, frozen=True):
+    """Base of effects that only one kind of machine has. Its runner performs them."""
+
+
+Effect = Persist[C] | SetTimer[K] | CancelTimer[K] | Reply[R] | Command

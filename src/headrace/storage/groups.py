@@ -24,12 +24,12 @@ from headrace.groups.model import (
     TopicPartition,
     is_nothing,
 )
-from headrace.metrics.unreadable_values import WHOLE, Unreadable
+from headrace.metrics.unreadable_values import Unreadable
 from headrace.storage.fence import Fence
 from headrace.storage.layout import registry
 from headrace.storage.layout.keys import DEFAULT_CLUSTER, Keyspace
+from headrace.storage.names import StoredNames
 from headrace.storage.redis.protocol import Reply
-from headrace.storage.redis.replies import checked
 from headrace.storage.redis.script_calls import Scripts
 from headrace.topics.errors import Fenced, StorageFull, StorageUnavailable, StorageUnreachable, TopicError
 
@@ -44,10 +44,6 @@ _PIECE = 500
 """Committed offsets per script: 1 ms of the event loop and 1 ms of Redis, which block all other clients."""
 _MERGED = "MmPp"
 """Kinds of changes that are merged with their neighbors of the same kind."""
-_STANDS_S = 30.0
-"""Maximum age of the proof that a server uses the present view, for its first write to a group. The fence of a missing
-group lasts a minute (`load_group`).
-"""
 
 
 class RedisGroups:
@@ -64,25 +60,15 @@ class RedisGroups:
         """Use a keyspace. `now_s` continues while the process is stopped."""
         self._unreadable = unreadable or Unreadable()
         self._kind = "groups" if keyspace.cluster == DEFAULT_CLUSTER else f"groups:{keyspace.cluster}"
-        self._now_s = now_s
         self._scripts = scripts
         self._keyspace = keyspace
         self._fence = fence
         self._offline: set[str] = set()
         """Groups with keys of another type, as of the last load."""
-        self._registered: set[str] = set()
-        self._registering: dict[str, object] = {}
-        """Groups that are being registered, with the call that does it. Groups of other coordinators are removed."""
-        self._doubted: dict[str, int] = {}
-        """Groups that left the list without a response, with the number of that write. It may arrive after the group
-        exists again. Until a higher number fences it, each write registers the group.
-        """
+        self._names = StoredNames(scripts, keyspace.groups, keyspace.epoch, self._unreadable, self._kind, now_s)
 
     async def _call(self, name: str, keys: list[str], view: str | int, *arguments: str | bytes | int) -> Reply:
         return await self._scripts.run(name, keys, view, *arguments)
-
-    async def _register(self, group: str, view: int, what: str) -> None:
-        await self._call("register_group", [self._keyspace.groups, self._keyspace.epoch], view, what, group)
 
     def _epoch(self, view: int) -> str:
         given_up = self._fence.given_up
@@ -97,7 +83,7 @@ class RedisGroups:
         groups: list[StoredGroup] = []
         async for part in in_slices(names, self._load_readable, _LOADED_AT_ONCE):
             groups += [group for _, group in part if group is not None]
-        self._registered = set(names).difference(self._doubted)
+        self._names.loaded(names)
         # A crash occurred before it left the list.
         for group in groups:
             if is_nothing(group) and self._unreadable.reason(self._kind, group.name) is None:
@@ -106,16 +92,7 @@ class RedisGroups:
 
     async def names(self) -> list[str]:
         """Return the names of all groups in order; some may no longer exist."""
-        key = self._keyspace.groups
-        try:
-            stored = checked(await self._scripts.shards.at(key).call("SMEMBERS", key))
-        except (Fenced, StorageFull, StorageUnavailable):
-            raise
-        except TopicError as error:
-            self._unreadable.note(self._kind, WHOLE, error)
-            return []
-        self._unreadable.clear(self._kind, WHOLE)
-        return sorted(text for name in stored if (text := _text(name)) is not None)
+        return await self._names.all()
 
     async def _load_readable(self, name: str) -> StoredGroup | None:
         try:
@@ -181,14 +158,13 @@ class RedisGroups:
         for piece in _pieces(changes):
             told = await _told(piece)
             if not entered:
-                await self._enter(group, number)
+                await self._names.enter(group, number)
                 entered = True
             await self._save(group, number, told)
         if changes and isinstance(changes[-1], DropGroup):
             self._offline.discard(group)
             self._unreadable.clear(self._kind, group)
-            self._registered.discard(group)
-            await self._leave(group, number)
+            await self._names.leave(group, number)
 
     async def _save(self, group: str, number: int, told: Sequence[str | bytes | int]) -> None:
         try:
@@ -199,42 +175,9 @@ class RedisGroups:
             self._fence.give_up()
             raise
 
-    async def _enter(self, group: str, number: int) -> None:
-        """Raises Fenced if a later view exists, or did until recently."""
-        if group in self._registered:
-            return
-        call = self._registering[group] = object()
-        standing = False
-        while not standing:
-            began_s = self._now_s()
-            await self._register(group, number, "add")
-            standing = self._now_s() - began_s < _STANDS_S
-        if number > self._doubted.get(group, -1):
-            self._doubted.pop(group, None)
-            if self._registering.get(group) is call:
-                self._registered.add(group)
-        self._registering.pop(group, None)
-
-    async def _leave(self, group: str, number: int) -> None:
-        try:
-            await self._register(group, number, "remove")
-        except StorageUnreachable:
-            raise
-        except StorageUnavailable:
-            self._doubted[group] = max(number, self._doubted.get(group, number))
-            raise
-
     def forget(self, group: str) -> None:
         """Forget a group that another coordinator owns."""
-        self._registered.discard(group)
-        self._registering.pop(group, None)
-
-
-def _text(name: bytes) -> str | None:
-    try:
-        return name.decode()
-    except UnicodeDecodeError:
-        return None
+        self._names.forget(group)
 
 
 def _position(place: tuple[bytes, bytes]) -> tuple[TopicPartition, OffsetAndMetadata]:

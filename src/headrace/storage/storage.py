@@ -35,6 +35,7 @@ from headrace.storage.redis.script_calls import Scripts, load_commands
 from headrace.storage.redis.shards import Shards, connected
 from headrace.storage.redis.url import Kind, StorageUrl
 from headrace.storage.topics import RedisTopics
+from headrace.storage.transactions import RedisTransactions
 from headrace.storage.valkey.aof import AppendOnlyFile
 from headrace.topics.errors import TopicError
 from headrace.topics.model import Topic
@@ -54,6 +55,9 @@ class ClusterParts:
         self.documents = shared.documents
         self.topics = RedisTopics(shared.scripts, keyspace, shared.fence, shared.logs, shared.native, shared.unreadable)
         self.groups = RedisGroups(shared.scripts, keyspace, shared.fence, unreadable=shared.unreadable)
+        self.transactions = RedisTransactions(
+            shared.scripts, keyspace, shared.fence, shared.copies, unreadable=shared.unreadable
+        )
 
 
 class RedisStorage:
@@ -90,7 +94,7 @@ class RedisStorage:
         self.unreadable = Unreadable(_log_unreadable)
         """Stored values that were skipped because they cannot be read."""
         self.scripts = Scripts(shards, disk)
-        self._copies = NoReplicas() if replicas_ms is None else RedisReplicas(shards, replicas_ms)
+        self.copies = NoReplicas() if replicas_ms is None else RedisReplicas(shards, replicas_ms)
         self._file, self._early, self._disk = file, early, disk
         self.logs = RedisLogs(
             self.scripts,
@@ -99,7 +103,7 @@ class RedisStorage:
             early=early,
             disk=disk,
             counted=counted,
-            copies=self._copies,
+            copies=self.copies,
             file=file,
         )
         self.native = RedisNative(
@@ -108,11 +112,12 @@ class RedisStorage:
             self.fence,
             producer_expiry_ms=producer_expiry_ms,
             counted=counted,
-            copies=self._copies,
+            copies=self.copies,
         )
         self.documents = RedisDocuments(self.scripts, keyspace, self.fence, self.unreadable)
         self._default = ClusterParts(self, keyspace)
         self.topics, self.groups = self._default.topics, self._default.groups
+        self.transactions = self._default.transactions
 
     @classmethod
     async def open(
@@ -233,7 +238,7 @@ class RedisStorage:
         await self.native.close()
         await self.documents.close()
         self.logs.flush()
-        await self._copies.close()
+        await self.copies.close()
         await self._shards.close()
         await self.logs.close()
         if self._file is not None:

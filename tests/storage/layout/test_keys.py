@@ -3,7 +3,7 @@ import redis.crc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.storage.layout.keys import Keyspace, producers_of, state_of
+from headrace.storage.layout.keys import Keyspace, barrier_of, producers_of, state_of
 
 key_slot = redis.crc.key_slot
 topics = st.from_regex(r"[a-zA-Z0-9._-]{1,249}", fullmatch=True)
@@ -27,10 +27,17 @@ def test_the_keys_of_a_group_share_a_slot(group: str, cluster: str) -> None:
     assert len({slot(key) for key in (keys.group(group), keys.members(group), keys.positions(group))}) == 1
 
 
+@given(groups, clusters)
+def test_the_barrier_of_a_transactional_id_is_in_its_slot(name: str, cluster: str) -> None:
+    key = Keyspace(cluster=cluster).transaction(name)
+    assert slot(barrier_of(key)) == slot(key)
+    assert key != Keyspace(cluster=cluster).group(name)
+
+
 def test_the_shared_keys_share_a_slot() -> None:
     keys = Keyspace()
     everything = (
-        keys.topics, keys.deleted, keys.groups, keys.producer_ids, keys.epoch, keys.view, keys.heartbeats,
+        keys.topics, keys.deleted, keys.groups, keys.transactions, keys.producer_ids, keys.epoch, keys.view, keys.heartbeats,
         keys.changes, keys.leaders, keys.version, keys.cluster_id, keys.documents("a"), keys.documents("topics"),
     )  # fmt: skip
     assert len({slot(key) for key in everything}) == 1

@@ -20,6 +20,7 @@ from headrace.groups.model import (
 from headrace.storage.layout import LAYOUT_VERSION, entries
 from headrace.storage.layout.keys import Keyspace, barrier_of, foreign_of
 from headrace.topics.model import Topic
+from headrace.transactions.model import StoredTransaction, TransactionState
 
 PAGE = (Path(__file__).parents[3] / "docs" / "keyspace.md").read_text()
 GOLDEN: dict[str, Any] = json.loads((Path(__file__).parent / "golden" / f"layout-{LAYOUT_VERSION}.json").read_text())
@@ -30,6 +31,9 @@ SHARED = (
     *(Keyspace().lock("oci"), Keyspace().wanted("oci")),
 )
 """What only an external Redis has, whose servers may be several; examples: `test_registry_membership.py`."""
+TRANSACTION = Keyspace().transaction("id")
+TRANSACTIONAL = (Keyspace().transactions, TRANSACTION, barrier_of(TRANSACTION))
+"""What only a transactional producer makes; examples: `test_transactions.py`."""
 BESIDE = [of("headrace:flights:0") for of in (foreign_of, barrier_of)]
 """Temporary keys next to a log."""
 
@@ -51,6 +55,7 @@ def test_every_key_is_on_the_page_and_no_other() -> None:
             .replace("<topic>", "[^:]+")
             .replace("<partition>", r"\d+")
             .replace("<group>", ".+")
+            .replace("<id>", "[^:}]+")
             .replace("<kind>", "[^:]+")
             .replace("<name>", "[^:]+")
         )
@@ -58,7 +63,7 @@ def test_every_key_is_on_the_page_and_no_other() -> None:
     }
     used = {
         name
-        for key in (*GOLDEN, *SHARED, Keyspace().deleted, *BESIDE)
+        for key in (*GOLDEN, *SHARED, *TRANSACTIONAL, Keyspace().deleted, *BESIDE)
         for name in pattern
         if pattern[name].fullmatch(key)
     }
@@ -78,6 +83,12 @@ def test_fields_of_the_state() -> None:
     assert sorted(fields) == sorted([*GOLDEN["{headrace:flights:0}:state"], "h"])
 
 
+def test_fields_of_a_transactional_id() -> None:
+    assert column("field of a transactional ID") == ["e", "state"]
+    for state in TransactionState:
+        assert f"`{state.value}`" in PAGE
+
+
 def test_fields_of_a_group() -> None:
     fields = [name.replace("<topic>", "flights") for name in column("field of a group")]
     assert sorted(fields) == sorted(GOLDEN["headrace:group:{default/board}"])
@@ -85,7 +96,17 @@ def test_fields_of_a_group() -> None:
 
 @pytest.mark.parametrize(
     "kind",
-    [Topic, GroupHeader, StoredMember, OffsetAndMetadata, StoredBalanced, StoredInstance, StoredOwner, StoredStart],
+    [
+        Topic,
+        GroupHeader,
+        StoredMember,
+        OffsetAndMetadata,
+        StoredBalanced,
+        StoredInstance,
+        StoredOwner,
+        StoredStart,
+        StoredTransaction,
+    ],
 )
 def test_fields_of_values(kind: type[msgspec.Struct]) -> None:
     for name in kind.__struct_fields__:

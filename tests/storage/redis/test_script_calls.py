@@ -13,8 +13,16 @@ from headrace.topics.errors import StorageFull, StorageUnavailable
 
 NEARLY = RESERVE_BYTES + (100 << 20)
 MISCONF = hiredis.ReplyError("MISCONF Errors writing to the AOF file")
-PROVEN = ["put_topic", "save_group", "save_documents", "register_group", "open", "take_producer_ids"]
-GROWING = ["put_topic", "save_group", "save_documents", "register_group"]
+PROVEN = [
+    "put_topic",
+    "save_group",
+    "save_transaction",
+    "save_documents",
+    "register_group",
+    "open",
+    "take_producer_ids",
+]
+GROWING = ["put_topic", "save_group", "save_transaction", "save_documents", "register_group"]
 
 
 def scripts(wire: Wire, free: int) -> Scripts:

@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from headrace.broker.runtime.clock import Clock, Timer
 from headrace.broker.runtime.scheduler import SLICE_S, CooperativeScheduler
-from headrace.machines.effects import CancelTimer, Effect, Persist, Reply, SetTimer
+from headrace.machines.effects import CancelTimer, Command, Effect, Persist, Reply, SetTimer
 from headrace.topics.errors import TopicError
 
 K = TypeVar("K", bound=Hashable)
@@ -240,6 +240,10 @@ class Runner(ABC, Generic[E, R, C, K]):
     def not_stored(self, reason: str, again_ms: int) -> None:
         """Handle a refused write, with the machine restored. The next follows at `again_ms` or later."""
 
+    def perform(self, command: Command) -> None:
+        """Perform a command of this kind of machine."""
+        raise NotImplementedError(f"{type(self).__name__} has no commands: {command}")
+
     def idle(self) -> None:
         """Handle an empty queue without a running write."""
 
@@ -317,6 +321,8 @@ class Runner(ABC, Generic[E, R, C, K]):
                 self._timers.set(key, deadline_ms)
             case CancelTimer(key):
                 self._timers.cancel(key)
+            case Command():
+                self.perform(effect)
 
     async def _write(self, changes: tuple[C, ...], rest: list[Effect[C, K, R]]) -> None:
         try:

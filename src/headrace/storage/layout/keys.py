@@ -30,7 +30,8 @@ def foreign_of(stream: str) -> str:
 
 def barrier_of(stream: str) -> str:
     """String: temporary, to measure the progress of replicas."""
-    return f"{{{stream}}}:barrier"
+    # Other keys than streams have a hash tag already.
+    return f"{stream}:barrier" if "{" in stream else f"{{{stream}}}:barrier"
 
 
 def _check(name: str) -> None:
@@ -77,6 +78,11 @@ class Keyspace(msgspec.Struct, frozen=True):
     def groups(self) -> str:
         """Set: names of all groups."""
         return self._of_cluster("groups")
+
+    @property
+    def transactions(self) -> str:
+        """Set: all transactional IDs."""
+        return self._of_cluster("transactions")
 
     @property
     def producer_ids(self) -> str:
@@ -149,3 +155,7 @@ class Keyspace(msgspec.Struct, frozen=True):
     def positions(self, name: str) -> str:
         """Hash: `<topic>:<partition>` -> committed offset as JSON."""
         return f"{self.group(name)}:positions"
+
+    def transaction(self, name: str) -> str:
+        """Hash: state and fencing epoch of a transactional ID."""
+        return f"{self.prefix}:transaction:{{{self.cluster}/{name}}}"

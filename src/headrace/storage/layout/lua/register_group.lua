@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Add a group to the list of all groups, or remove it.
--- KEYS: groups, epoch
+-- Add a group or a transactional ID to the set of all names, or remove it.
+-- KEYS: groups or transactions, epoch
 -- ARGV: fencing epoch, 'add' | 'remove', name
 -- Reply: 1, or 0 if nothing changed. Error: FENCED.
 -- Parts: epoch
