@@ -1,6 +1,6 @@
 """Build and parse transaction markers: control batches with one record (KIP-98).
 
-The record's key has a version and the type. Its value has a version and the coordinator epoch, for which Headrace writes
+The record's key has a version and the type. Its value has a version and the coordinator epoch, where Headrace writes
 the number of the transaction.
 """
 

@@ -8,6 +8,7 @@ from headrace.aio.tasks import log_unhandled
 from headrace.broker.partition.cache import Buffer
 from headrace.broker.partition.timestamps import FoundOffset, Searcher
 from headrace.topics.errors import OffsetOutOfRange, StorageUnavailable, UnknownTopic
+from headrace.topics.transactions import AbortedTransaction, Transactions
 
 Watcher = Callable[[int], None]
 """Called with the bytes of each batch that becomes readable, and with 0 when the partition is removed."""
@@ -28,6 +29,7 @@ class Isolation(IntEnum):
 
 
 UNCOMMITTED: Final = Isolation.READ_UNCOMMITTED
+COMMITTED: Final = Isolation.READ_COMMITTED
 
 
 class Readable(Protocol):
@@ -84,8 +86,24 @@ class Readable(Protocol):
         raises NeedsRoom.
         """
 
-    def watch(self, watcher: Watcher) -> None:
-        """Call `watcher` for every batch from now on."""
+    def check_stable(self) -> None:
+        """Raise NotLeader if the last stable offset is not known yet."""
+
+    @property
+    def aborted_from(self) -> int:
+        """Offset from which `aborted` is complete."""
+
+    def aborted(self, offset: int, end: int) -> list[tuple[int, int]]:
+        """Return producer id and first offset of aborted transactions with records from `offset` to before `end`.
+
+        Those with a marker before `aborted_from` are missing: see `aborted_before`.
+        """
+
+    async def aborted_before(self, offset: int, before: int) -> list[AbortedTransaction]:
+        """Return aborted transactions with a marker from `offset` to before another offset, from storage."""
+
+    def watch(self, watcher: Watcher, isolation: Isolation = UNCOMMITTED) -> None:
+        """Call `watcher` for every batch from now on, or when the last stable offset moves for committed records."""
 
     def unwatch(self, watcher: Watcher) -> None:
         """Stop calling `watcher`. Do nothing if it was not registered."""
@@ -159,3 +177,32 @@ class Watchers(set[Watcher]):
             except Exception:
                 # An error must not affect other watchers or the append.
                 log_unhandled("a fetch that waits")
+
+
+class StableWatchers(Watchers):
+    """Callbacks of requests that wait for committed records. They are called only if the last stable offset moves.
+
+    Otherwise, each append would wake every reader of committed records without a result.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._end = 0
+        """The last stable offset so far."""
+        self._unseen = 0
+        """Bytes from there on."""
+
+    def begin(self, end: int) -> None:
+        """Start at a last stable offset."""
+        self._end, self._unseen = end, 0
+
+    def grown(self, transactions: Transactions, log_end: int, size: int) -> None:
+        """Report a high watermark that moved by `size` bytes, unless the last stable offset is the same."""
+        transactions.finish(log_end)
+        before, self._end = self._end, transactions.stable_end(log_end)
+        self._unseen += size
+        if self._end > before and self:
+            # The exact number of bytes is unknown. Too many only cause an early read.
+            self.notify(self._unseen)
+        if self._end == log_end:
+            self._unseen = 0
