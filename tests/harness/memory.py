@@ -70,6 +70,13 @@ class _Look:
         self.epochs = LeaderEpochs(log.rows) if log.rows else None
         self.read, self.find_timestamp = logs.read, logs.find_timestamp
         self.find_max_timestamp = logs.find_max_timestamp
+        self._logs, self._log = logs, log
+
+    async def transactions(self) -> Transactions | None:
+        return None if self._log.index_lost else self._logs.transactions(self._log, whole=False)
+
+    async def aborted(self, offset: int, before: int, end: int) -> list[AbortedTransaction]:
+        return []
 
 
 class MemoryCopies:
@@ -139,10 +146,10 @@ class MemoryLogs:
             epochs=epochs,
             producers=producers,
             high_watermark=log.high_watermark,
-            transactions=None if log.index_lost else self._transactions(log, whole=False),
+            transactions=None if log.index_lost else self.transactions(log, whole=False),
         )
 
-    def _transactions(self, log: _Log, *, whole: bool) -> Transactions:
+    def transactions(self, log: _Log, *, whole: bool) -> Transactions:
         stored = () if whole else log.unstable.values()
         aborted = AbortedTransactions(() if whole else log.aborted, total=self.aborted_total)
         found = Transactions(stored, aborted, used=bool(stored or log.aborted), rebuilt=whole)
@@ -168,11 +175,12 @@ class MemoryLogs:
     async def rebuild_transactions(self, stream: str) -> Transactions:
         await asyncio.sleep(0)
         self._shared.check()
-        return self._transactions(self.logs[stream], whole=True)
+        return self.transactions(self.logs[stream], whole=True)
 
-    async def aborted(self, stream: str, offset: int, before: int) -> list[AbortedTransaction]:
+    async def aborted(self, stream: str, offset: int, before: int, end: int) -> list[AbortedTransaction]:
         self._shared.check()
-        return [each for each in self.logs[stream].aborted if offset <= each.marker_offset < before]
+        stored = self.logs[stream].aborted
+        return [each for each in stored if offset <= each.marker_offset < before and each.first_offset < end]
 
     def forget(self, stream: str, lost: Lost) -> None:
         log = self.logs.get(stream)

@@ -112,6 +112,12 @@ class LogLook(LogLookup, Protocol):
     def high_watermark(self) -> int:
         """Last stored high watermark, possibly an earlier one. 0: none."""
 
+    async def transactions(self) -> Transactions | None:
+        """Return the log's transactions up to its end; None if their index is lost."""
+
+    async def aborted(self, offset: int, before: int, end: int) -> list[AbortedTransaction]:
+        """See `LogStorage.aborted`."""
+
 
 class InSyncReplicas(Protocol):
     """Number of servers that have acknowledged data (`min.insync.replicas`)."""
@@ -186,8 +192,11 @@ class LogStorage(LogLookup, Protocol):
     async def rebuild_transactions(self, stream: str) -> Transactions:
         """Return the transactions from all batches of a log as it was opened: their index is lost."""
 
-    async def aborted(self, stream: str, offset: int, before: int) -> list[AbortedTransaction]:
-        """Return saved aborted transactions with a marker from `offset` to before another offset, by marker."""
+    async def aborted(self, stream: str, offset: int, before: int, end: int) -> list[AbortedTransaction]:
+        """Return saved aborted transactions by marker.
+
+        Their markers are from `offset` to before the offset `before`, and they begin before `end`.
+        """
 
     async def trim(
         self,

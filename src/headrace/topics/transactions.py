@@ -151,12 +151,12 @@ class AbortedTransactions:
             self._producers[place], self._firsts[place], self._markers[place], self._stable_ends[place]
         )
 
-    def between(self, offset: int, end: int) -> list[tuple[int, int]]:
-        """Return producer and first offset of those with records or a marker from `offset` to before `end`."""
-        found: list[tuple[int, int]] = []
+    def between(self, offset: int, end: int) -> list[AbortedTransaction]:
+        """Return those that begin before `end` and have their marker from `offset` on."""
+        found: list[AbortedTransaction] = []
         for place in range(bisect_left(self._markers, offset), len(self)):
             if self._firsts[place] < end:
-                found.append((self._producers[place], self._firsts[place]))
+                found.append(self._at(place))
             if self._stable_ends[place] >= end:
                 break
         return found
@@ -164,11 +164,6 @@ class AbortedTransactions:
     def release(self) -> None:
         """Return the memory to the total: the log is closed or recovered again."""
         self._drop(len(self))
-
-
-def between(aborted: Iterable[AbortedTransaction], end: int) -> list[tuple[int, int]]:
-    """Return producer and first offset of those that begin before `end`, of stored ones by marker."""
-    return [(each.producer_id, each.first_offset) for each in aborted if each.first_offset < end]
 
 
 class Transactions:

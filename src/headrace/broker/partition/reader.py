@@ -281,13 +281,13 @@ class ReadableLog:
         """See `Readable.aborted_from`."""
         return 0 if self.transactions is None else self.transactions.aborted.complete_from
 
-    def aborted(self, offset: int, end: int) -> list[tuple[int, int]]:
+    def aborted(self, offset: int, end: int) -> list[AbortedTransaction]:
         """See `Readable.aborted`."""
         return [] if self.transactions is None else self.transactions.aborted.between(offset, end)
 
-    async def aborted_before(self, offset: int, before: int) -> list[AbortedTransaction]:
+    async def aborted_before(self, offset: int, before: int, end: int) -> list[AbortedTransaction]:
         """See `Readable.aborted_before`."""
-        return await self._storage.aborted(self.stream, offset, before)
+        return await self._storage.aborted(self.stream, offset, before, end)
 
     def at_end(self, offset: int, isolation: Isolation = UNCOMMITTED) -> bool:
         """See `Readable.at_end`."""

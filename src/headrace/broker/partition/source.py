@@ -93,20 +93,37 @@ class Readable(Protocol):
     def aborted_from(self) -> int:
         """Offset from which `aborted` is complete."""
 
-    def aborted(self, offset: int, end: int) -> list[tuple[int, int]]:
-        """Return producer id and first offset of aborted transactions with records from `offset` to before `end`.
+    def aborted(self, offset: int, end: int) -> list[AbortedTransaction]:
+        """Return aborted transactions that begin before `end` and have their marker from `offset` on.
 
         Those with a marker before `aborted_from` are missing: see `aborted_before`.
         """
 
-    async def aborted_before(self, offset: int, before: int) -> list[AbortedTransaction]:
-        """Return aborted transactions with a marker from `offset` to before another offset, from storage."""
+    async def aborted_before(self, offset: int, before: int, end: int) -> list[AbortedTransaction]:
+        """Return those of `aborted` with a marker before the offset `before`, from storage."""
 
     def watch(self, watcher: Watcher, isolation: Isolation = UNCOMMITTED) -> None:
         """Call `watcher` for every batch from now on, or when the last stable offset moves for committed records."""
 
     def unwatch(self, watcher: Watcher) -> None:
         """Stop calling `watcher`. Do nothing if it was not registered."""
+
+
+class AlwaysStable:
+    """What `Readable` requires of a partition without transactions."""
+
+    aborted_from = 0
+
+    def check_stable(self) -> None:
+        """Do nothing: every record is committed."""
+
+    def aborted(self, offset: int, end: int) -> list[AbortedTransaction]:
+        """Return nothing."""
+        return []
+
+    async def aborted_before(self, offset: int, before: int, end: int) -> list[AbortedTransaction]:
+        """Return nothing."""
+        return []
 
 
 class Source(Readable, Protocol):
@@ -168,6 +185,10 @@ def outside(partition: Source, offset: int, log_start: int, log_end: int) -> Off
 
 class Watchers(set[Watcher]):
     """Callbacks of requests that wait for records of a partition."""
+
+    def watch(self, watcher: Watcher, isolation: Isolation = UNCOMMITTED) -> None:
+        """See `Readable.watch`, for a partition without transactions."""
+        self.add(watcher)
 
     def notify(self, size: int) -> None:
         """Report `size` more bytes; 0 if the partition was removed."""

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterable
 
 from headrace.broker.brokers.leadership import Leadership
+from headrace.broker.partition.admission import Admit
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.partition import Partition
@@ -35,6 +36,8 @@ class LogManager:
         producers: ProducerTotal | None = None,
     ) -> None:
         """Without `reads`, each partition has its own budget for reading ahead."""
+        self.admit: Admit | None = None
+        """Confirms transactional batches. Set it before the first `open`. None: the server has no transactions."""
         self.stream_of = stream_of
         self._storage = storage
         self._leading = leading
@@ -59,6 +62,7 @@ class LogManager:
                 self._reads,
                 self._producers,
             )
+            log.admission.admit = self.admit
             log.want_copies(config.min_insync_replicas)
             logs.append(log)
             if len(logs) % AT_ONCE == 0:
@@ -71,3 +75,4 @@ class LogManager:
         for partition in partitions:
             if partition.log is not None:
                 partition.log.use(self._snapshots)
+                partition.log.admission.admit = self.admit

@@ -59,9 +59,9 @@ ABORTED_COUNT = b"aborted"
 """Field with the number of aborted transactions in the sorted set."""
 
 
-def has_transactions(answer: Sequence[bytes | None]) -> bool:
-    """Return whether the log ever had a transaction, from the script `extent`."""
-    return bool(answer[5])
+def transactions_snapshot(answer: Sequence[bytes | None]) -> int | None:
+    """Return the snapshot offset from the script `extent` if the log ever had a transaction, else None."""
+    return int(answer[1] or 0) if answer[5] else None
 
 
 def encode_unstable(found: Unstable) -> bytes:

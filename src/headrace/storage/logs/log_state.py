@@ -35,14 +35,11 @@ _log = structlog.get_logger("headrace.storage.logs")
 class LogState:
     """The state next to a log that is being opened, or that another server leads."""
 
-    def __init__(
-        self, scripts: Scripts, stream: str, epochs: LeaderEpochs, log_start: int, now_ms: Callable[[], int]
-    ) -> None:
-        """`log_start` is the log start offset in Redis."""
+    def __init__(self, scripts: Scripts, stream: str, epochs: LeaderEpochs, now_ms: Callable[[], int]) -> None:
+        """`now_ms` is the time of what is recovered."""
         self._scripts = scripts
         self._stream = stream
         self._epochs = epochs
-        self._log_start = log_start
         self._now_ms = now_ms
 
     async def stored_producers(self, expiry_ms: int) -> tuple[dict[int, ProducerStateEntry], set[int]]:
@@ -175,10 +172,19 @@ async def _decoded(members: list[bytes]) -> list[AbortedTransaction]:
     return found
 
 
-async def aborted_between(connection: Connection, stream: str, offset: int, before: int) -> list[AbortedTransaction]:
-    """Return stored aborted transactions with a marker from `offset` to before another. Raises StorageUnavailable."""
-    bounds = ("BYSCORE", "LIMIT", 0, MOST_ABORTED, "WITHSCORES")
-    return await _decoded(checked(await connection.call("ZRANGE", aborted_of(stream), offset, f"({before}", *bounds)))
+async def aborted_between(
+    connection: Connection, stream: str, offset: int, before: int, end: int
+) -> list[AbortedTransaction]:
+    """See `broker.ports.LogStorage.aborted`. Raises StorageUnavailable."""
+    found: list[AbortedTransaction] = []
+    bounds = ("BYSCORE", "LIMIT", 0, _AT_ONCE, "WITHSCORES")
+    while True:
+        reply = await connection.call("ZRANGE", aborted_of(stream), offset, f"({before}", *bounds)
+        part = await _decoded(checked(reply))
+        found += [each for each in part if each.first_offset < end]
+        if len(part) < _AT_ONCE or part[-1].stable_end >= end:
+            return found
+        offset = part[-1].marker_offset + 1
 
 
 def snapshot_arguments(changes: TransactionChanges) -> list[str | bytes | int]:

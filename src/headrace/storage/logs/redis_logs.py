@@ -146,7 +146,7 @@ class RedisLogs(Searching):
         if log.acknowledged:
             opened, length = await self._restore(log, opened, length, log_start)
         epochs = opened.epochs
-        kept = LogState(self._scripts, stream, epochs, log_start, self._now_ms)
+        kept = LogState(self._scripts, stream, epochs, self._now_ms)
         producers, expired = await kept.stored_producers(self._producer_expiry_ms)
         transactions = await kept.stored_transactions(self._aborted_total) if used else Transactions()
         unsaved = expired | await kept.replay(max(snapshot, log_start), opened.log_end, transactions, producers)
@@ -262,13 +262,13 @@ class RedisLogs(Searching):
         # Later batches are those of this leader, which has accepted no transactional ones.
         end = log.epochs.rows[-1].first
         found = Transactions(aborted=AbortedTransactions(total=self._aborted_total), used=True, rebuilt=True)
-        kept = LogState(self._scripts, stream, log.epochs, start, self._now_ms)
+        kept = LogState(self._scripts, stream, log.epochs, self._now_ms)
         await kept.replay(start, end, found)
         return found
 
-    async def aborted(self, stream: str, offset: int, before: int) -> list[AbortedTransaction]:
+    async def aborted(self, stream: str, offset: int, before: int, end: int) -> list[AbortedTransaction]:
         """Return saved aborted transactions; see `broker.ports.LogStorage`. Raises StorageUnavailable."""
-        return await aborted_between(self._shards.at(stream), stream, offset, before)
+        return await aborted_between(self._shards.at(stream), stream, offset, before, end)
 
     def forget(self, stream: str, lost: Lost) -> None:
         """See `broker.ports.LogStorage.forget`."""
