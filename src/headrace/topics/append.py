@@ -137,12 +137,18 @@ class OffsetAssigner:
             )
 
     def must_verify(self, append: Append) -> bool:
-        """Whether a transactional batch may open a transaction, which its coordinator must confirm."""
+        """Whether a transactional batch may open a transaction, which its coordinator must confirm.
+
+        Not for one that `assign` rejects or finds to be repeated.
+        """
         found = self.transactions.open.get(append.producer_id)
         if found is not None and found.epoch == append.producer_epoch:
             return False
         known = self.producers.get(append.producer_id)
-        return known is None or not known.repeats(append.producer_epoch, append.base_sequence, append.span)
+        if known is None:
+            return True
+        epoch = append.producer_epoch
+        return epoch >= known.epoch and not known.repeats(epoch, append.base_sequence, append.span)
 
     def check_end(self, marker: Marker) -> EndStep:
         """Return what the end of a transaction requires.

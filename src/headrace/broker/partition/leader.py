@@ -318,7 +318,7 @@ class LeaderPartition(SavedLog):
             self._watchers.notify(size)
         transactions = self._owner.transactions
         if transactions.used:
-            self._stable_watchers.grown(transactions, log_end, size)
+            self._stable_watchers.grown(transactions, placed.base_offset, log_end, size)
         elif self._stable_watchers:
             self._stable_watchers.notify(size)
         try:
@@ -373,7 +373,7 @@ class LeaderPartition(SavedLog):
             self._owner.transactions = transactions
             transactions.aborted.trim(self.local_start)
             transactions.finish(self.log_end)
-            self._stable_watchers.begin(transactions.stable_end(self.log_end))
+            self._stable_watchers.begin()
 
     async def _rebuild_index(self) -> None:
         """Read all batches, because the index of transactions is lost. Aborted ones must not appear as committed."""

@@ -208,22 +208,21 @@ class StableWatchers(Watchers):
 
     def __init__(self) -> None:
         super().__init__()
-        self._end = 0
-        """The last stable offset so far."""
         self._unseen = 0
-        """Bytes from there on."""
+        """Bytes from the last stable offset on."""
 
-    def begin(self, end: int) -> None:
-        """Start at a last stable offset."""
-        self._end, self._unseen = end, 0
+    def begin(self) -> None:
+        """Start after a recovery."""
+        self._unseen = 0
 
-    def grown(self, transactions: Transactions, log_end: int, size: int) -> None:
-        """Report a high watermark that moved by `size` bytes, unless the last stable offset is the same."""
+    def grown(self, transactions: Transactions, before: int, log_end: int, size: int) -> None:
+        """Report a high watermark that moved by `size` bytes from `before`, if the last stable offset moved."""
+        stable_before = transactions.stable_end(before)
         transactions.finish(log_end)
-        before, self._end = self._end, transactions.stable_end(log_end)
+        stable_end = transactions.stable_end(log_end)
         self._unseen += size
-        if self._end > before and self:
+        if stable_end > stable_before and self:
             # The exact number of bytes is unknown. Too many only cause an early read.
             self.notify(self._unseen)
-        if self._end == log_end:
+        if stable_end == log_end:
             self._unseen = 0
