@@ -65,10 +65,11 @@ class Builder:
         return random.choice(choices.get(field.kind, BLOBS))
 
     def integer(self, field: Field) -> int:
-        if field.name == "error_code":
+        if field.name in ("error_code", "partition_error_code"):
             return self.random.randint(-1, 120)  # what kio has names for
         if field.name.endswith("_ms") and field.kind == "int64":
-            return self.random.choice([-1, 0, self.random.randrange(2**41)])  # what kio has dates for
+            unset = 0 if field.name == "transaction_start_time_ms" else -1  # kio has no date for it there
+            return self.random.choice([unset, 0, self.random.randrange(2**41)])  # what kio has dates for
         limit = 1 << (BITS[field.kind] - 1)
         return self.random.choice([-limit, limit - 1, -1, 0, 1, self.random.randrange(-limit, limit)])
 

@@ -23,7 +23,7 @@ def walked(value: Any) -> Iterator[int]:
             yield from walked(each)
     elif isinstance(value, msgspec.Struct):
         for name in value.__struct_fields__:
-            if name == "error_code":
+            if name in ("error_code", "partition_error_code"):
                 yield getattr(value, name)
             else:
                 yield from walked(getattr(value, name))

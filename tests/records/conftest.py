@@ -5,7 +5,7 @@ from types import ModuleType
 import pytest
 
 from headrace.records import accelerator
-from headrace.records.fallback import columns, encode, header, messages
+from headrace.records.fallback import checks, columns, encode, header, messages
 
 try:
     import headrace.records._compiled as extension
@@ -23,6 +23,7 @@ PURE = {
     "encode_rows": encode.encode_rows,
     "records": columns.records,
     "some": columns.some,
+    "keyless": checks.keyless,
     "open_columns": columns.PureColumns,
     "open_messages": messages.PureMessages,
     "publish": messages.publish,

@@ -184,3 +184,34 @@ def test_hostile_schemas_do_not_stall_the_server(registry_server: InProcessServe
     thread.join(60)
     assert refused == [(422, 42201)]
     assert answers > 1, "other requests were answered in between"
+
+
+def test_a_schema_that_violates_its_metaschema_often_does_not_stall_the_server(
+    registry_server: InProcessServer, api: Api
+) -> None:
+    """Its message, with all alternatives, took 27 s of Python's lock."""
+    schema: Any = {"type": 1}
+    for _ in range(14):
+        schema = {"items": [schema, schema]}
+    body = {"schema": json.dumps(schema), "schemaType": "JSON"}
+    began = time.monotonic()
+    assert api.refused("POST", "/subjects/t/versions", body) == (422, 42201)
+    assert time.monotonic() - began < 10
+
+
+def test_long_parts_that_are_not_supported_are_refused_unread(api: Api) -> None:
+    numbers = "[" + ",".join(["1.234567890123456789e-300"] * 50_000) + "]"
+    for part, code in (("metadata", 42201), ("ruleSet", 42210), ("schemaTagsToAdd", 42201)):
+        body = f'{{"schema": {json.dumps(ONE)}, "{part}": {numbers}}}'.encode()
+        assert api.refused("POST", "/subjects/t/versions", body) == (422, code)
+    body = f'{{"compatibility": "NONE", "defaultRuleSet": {numbers}}}'.encode()
+    assert api.refused("PUT", "/config/t", body) == (422, 42205)
+    empty = {"schema": ONE, "metadata": {"tags": {}}, "ruleSet": {"domainRules": []}, "schemaTagsToAdd": []}
+    assert api.ok("POST", "/subjects/t/versions", empty)["id"]
+
+
+def test_references_beyond_the_limit_are_refused_before_they_are_looked_up(api: Api) -> None:
+    references = [{"name": "a", "subject": "none", "version": 1}] * 201
+    status, told = api.call("POST", "/subjects/t/versions", {"schema": ONE, "references": references})
+    assert (status, told["error_code"]) == (422, 42201)
+    assert told["message"] == "The schema refers to more than 200 schemas"

@@ -90,7 +90,7 @@ def test_a_wrong_value_is_refused_in_one_line(flags: dict[str, str | None], mess
         ("num.partitions", "--set num.partitions: expected KEY=VALUE"),
         ("num.partition=3", "--set: unknown broker setting num.partition, did you mean num.partitions?"),
         ("num.partitions=0", "--set: num.partitions=0: expected at least 1, found 0"),
-        ("log.cleanup.policy=compact", "--set: log.cleanup.policy=compact: this server does not compact logs yet"),
+        ("log.cleanup.policy=compact", "--set: log.cleanup.policy=compact: streams of the OCI API and native topics"),
     ],
 )
 def test_a_wrong_broker_setting_is_refused(pair: str, message: str) -> None:

@@ -75,8 +75,8 @@ def test_an_error_repeats_a_limited_part_of_the_input() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "reason"),
     [
-        ("cleanup.policy", "compact", "does not compact"),
-        ("cleanup.policy", "compact,delete", "does not compact"),
+        ("cleanup.policy", "shrink", "String must be one of: compact, delete"),
+        ("cleanup.policy", "compact,shrink", "String must be one of: compact, delete"),
         ("compression.type", "zstd", "as the producer sent them"),
         ("min.insync.replicas", "0", "at least 1"),
         ("min.insync.replicas", "17", "at most 16"),
@@ -118,6 +118,35 @@ def test_a_native_topic_has_no_archive_to_read_from() -> None:
     assert resolve({"remote.storage.enable": "TRUE"}, KAFKA).remote is True
     with pytest.raises(InvalidConfig, match="a native topic has no archive"):
         resolve({"remote.storage.enable": "true", "headrace.storage": "native"}, KAFKA)
+
+
+@pytest.mark.parametrize("policy", ["compact", " compact ", "compact,delete", "delete, compact"])
+def test_a_compacted_topic_checks_keys_and_drops_records_only_by_delete(policy: str) -> None:
+    config = resolve({"cleanup.policy": policy, "retention.ms": "1000", "retention.bytes": "10"}, KAFKA)
+    assert config.checks is not None
+    assert config.checks.key
+    expected = (1000, 10) if "delete" in policy else (-1, -1)
+    assert (config.retention_ms, config.retention_bytes) == expected
+    described = {entry.key.name: entry.value for entry in describe({"cleanup.policy": policy}, KAFKA)}
+    assert described["cleanup.policy"] == policy.strip()
+
+
+def test_a_topic_that_is_not_compacted_checks_nothing() -> None:
+    assert resolve({}, KAFKA).checks is None
+    assert resolve({"cleanup.policy": ""}, KAFKA).checks is None
+
+
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        ({"headrace.storage": "native"}, "a native topic cannot be compacted"),
+        ({"remote.storage.enable": "true"}, "Remote log storage is unsupported for the compacted topics"),
+    ],
+)
+def test_a_topic_that_cannot_be_compacted(policy: str, other: dict[str, str], reason: str) -> None:
+    with pytest.raises(InvalidConfig, match=reason):
+        resolve({"cleanup.policy": policy, **other}, KAFKA)
 
 
 @pytest.mark.parametrize("empty", ["", " "])

@@ -127,6 +127,7 @@ class Broker:
             logs,
             StreamManager(storage, leading, clock, native_stream_of or stream_of),
             leading,
+            checker=parts.record_checker,
             most_partitions=settings.max_broker_partitions,
             listener=BrokerTopics(self, TopicListener() if listen is None else listen(self)),
             others=others,

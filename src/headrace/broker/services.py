@@ -16,6 +16,7 @@ from headrace.broker.runtime.budget import LARGE_READS_BYTES, ReadBudget
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.runtime.decompression import Decompression
 from headrace.broker.runtime.scheduler import CooperativeScheduler
+from headrace.broker.topics.record_checker import RecordChecker
 
 
 class Services:
@@ -52,6 +53,8 @@ class Services:
         """Idempotent producers of all logs."""
         self.decompression = Decompression()
         """Decompression of large batches."""
+        self.record_checker = RecordChecker(self.decompression)
+        """Checks of records, for topics whose configuration asks for them."""
         self.archives = None if lake is None else Archives(documents, lake, self.reads)
         """Archives of old records, if any."""
         self.ownership = ownership or Ownership(settings.node_id)

@@ -16,6 +16,7 @@ from headrace.records.fallback.header import HeaderFields
 from headrace.topics.errors import (
     BehindRefused,
     Fenced,
+    InvalidRecords,
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
     NotLeader,
@@ -319,6 +320,11 @@ def refuse(answer: Answer, error: Exception) -> None:
     """Write an error into a response."""
     answer.error_code = code_of(error)
     answer.error_message = str(error)
+    if isinstance(error, InvalidRecords):
+        answer.record_errors = [
+            ProduceResponse.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=reason)
+            for index, reason in error.reasons.items()
+        ]
     answer.base_offset = -1
     answer.log_append_time_ms = -1
     answer.log_start_offset = -1

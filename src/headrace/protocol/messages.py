@@ -2,11 +2,23 @@
 
 from headrace.protocol.message import Chunk, Message, Records, build_message
 from headrace.protocol.notation import MessageTable, parse
-from headrace.protocol.tables import acls, cluster, fetch, groups, offsets, produce, quotas, replicas, topics, users
+from headrace.protocol.tables import (
+    acls,
+    cluster,
+    fetch,
+    groups,
+    offsets,
+    produce,
+    quotas,
+    replicas,
+    topics,
+    transactions,
+    users,
+)
 
 TABLES: list[MessageTable] = [
     table
-    for module in (produce, fetch, cluster, groups, offsets, topics, replicas, users, acls, quotas)
+    for module in (produce, fetch, cluster, groups, offsets, transactions, topics, replicas, users, acls, quotas)
     for table in parse(module.TABLE)
 ]
 

@@ -1723,6 +1723,518 @@ class OffsetDeleteResponse(Message):
         topics: list[OffsetDeleteResponse.OffsetDeleteResponseTopic] = ...,
     ) -> None: ...
 
+class AddPartitionsToTxnRequest(Message):
+    API_KEY: ClassVar[int] = 24
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 5)
+    FLEXIBLE_FROM: ClassVar[int] = 3
+
+    class AddPartitionsToTxnTopic(msgspec.Struct):
+        name: str
+        partitions: list[int]
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+            partitions: list[int] = ...,
+        ) -> None: ...
+
+    class AddPartitionsToTxnTransaction(msgspec.Struct):
+        transactional_id: str
+        producer_id: int
+        producer_epoch: int
+        verify_only: bool
+        topics: list[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic]
+        def __init__(
+            self,
+            *,
+            transactional_id: str = ...,
+            producer_id: int = ...,
+            producer_epoch: int = ...,
+            verify_only: bool = ...,
+            topics: list[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic] = ...,
+        ) -> None: ...
+
+    transactions: list[AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction]
+    v3_and_below_transactional_id: str
+    v3_and_below_producer_id: int
+    v3_and_below_producer_epoch: int
+    v3_and_below_topics: list[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic]
+    def __init__(
+        self,
+        *,
+        transactions: list[AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction] = ...,
+        v3_and_below_transactional_id: str = ...,
+        v3_and_below_producer_id: int = ...,
+        v3_and_below_producer_epoch: int = ...,
+        v3_and_below_topics: list[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic] = ...,
+    ) -> None: ...
+
+class AddPartitionsToTxnResponse(Message):
+    API_KEY: ClassVar[int] = 24
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 5)
+    FLEXIBLE_FROM: ClassVar[int] = 3
+
+    class AddPartitionsToTxnPartitionResult(msgspec.Struct):
+        partition_index: int
+        partition_error_code: int
+        def __init__(
+            self,
+            *,
+            partition_index: int = ...,
+            partition_error_code: int = ...,
+        ) -> None: ...
+
+    class AddPartitionsToTxnTopicResult(msgspec.Struct):
+        name: str
+        results_by_partition: list[AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult]
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+            results_by_partition: list[AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult] = ...,
+        ) -> None: ...
+
+    class AddPartitionsToTxnResult(msgspec.Struct):
+        transactional_id: str
+        topic_results: list[AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult]
+        def __init__(
+            self,
+            *,
+            transactional_id: str = ...,
+            topic_results: list[AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult] = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    error_code: int
+    results_by_transaction: list[AddPartitionsToTxnResponse.AddPartitionsToTxnResult]
+    results_by_topic_v3_and_below: list[AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        error_code: int = ...,
+        results_by_transaction: list[AddPartitionsToTxnResponse.AddPartitionsToTxnResult] = ...,
+        results_by_topic_v3_and_below: list[AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult] = ...,
+    ) -> None: ...
+
+class AddOffsetsToTxnRequest(Message):
+    API_KEY: ClassVar[int] = 25
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 4)
+    FLEXIBLE_FROM: ClassVar[int] = 3
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    group_id: str
+    def __init__(
+        self,
+        *,
+        transactional_id: str = ...,
+        producer_id: int = ...,
+        producer_epoch: int = ...,
+        group_id: str = ...,
+    ) -> None: ...
+
+class AddOffsetsToTxnResponse(Message):
+    API_KEY: ClassVar[int] = 25
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 4)
+    FLEXIBLE_FROM: ClassVar[int] = 3
+
+    throttle_time_ms: int
+    error_code: int
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        error_code: int = ...,
+    ) -> None: ...
+
+class EndTxnRequest(Message):
+    API_KEY: ClassVar[int] = 26
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 5)
+    FLEXIBLE_FROM: ClassVar[int] = 3
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    committed: bool
+    def __init__(
+        self,
+        *,
+        transactional_id: str = ...,
+        producer_id: int = ...,
+        producer_epoch: int = ...,
+        committed: bool = ...,
+    ) -> None: ...
+
+class EndTxnResponse(Message):
+    API_KEY: ClassVar[int] = 26
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 5)
+    FLEXIBLE_FROM: ClassVar[int] = 3
+
+    throttle_time_ms: int
+    error_code: int
+    producer_id: int
+    producer_epoch: int
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        error_code: int = ...,
+        producer_id: int = ...,
+        producer_epoch: int = ...,
+    ) -> None: ...
+
+class TxnOffsetCommitRequest(Message):
+    API_KEY: ClassVar[int] = 28
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 5)
+    FLEXIBLE_FROM: ClassVar[int] = 3
+
+    class TxnOffsetCommitRequestPartition(msgspec.Struct):
+        partition_index: int
+        committed_offset: int
+        committed_leader_epoch: int
+        committed_metadata: str | None
+        def __init__(
+            self,
+            *,
+            partition_index: int = ...,
+            committed_offset: int = ...,
+            committed_leader_epoch: int = ...,
+            committed_metadata: str | None = ...,
+        ) -> None: ...
+
+    class TxnOffsetCommitRequestTopic(msgspec.Struct):
+        name: str
+        partitions: list[TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition]
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+            partitions: list[TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition] = ...,
+        ) -> None: ...
+
+    transactional_id: str
+    group_id: str
+    producer_id: int
+    producer_epoch: int
+    generation_id: int
+    member_id: str
+    group_instance_id: str | None
+    topics: list[TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic]
+    def __init__(
+        self,
+        *,
+        transactional_id: str = ...,
+        group_id: str = ...,
+        producer_id: int = ...,
+        producer_epoch: int = ...,
+        generation_id: int = ...,
+        member_id: str = ...,
+        group_instance_id: str | None = ...,
+        topics: list[TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic] = ...,
+    ) -> None: ...
+
+class TxnOffsetCommitResponse(Message):
+    API_KEY: ClassVar[int] = 28
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 5)
+    FLEXIBLE_FROM: ClassVar[int] = 3
+
+    class TxnOffsetCommitResponsePartition(msgspec.Struct):
+        partition_index: int
+        error_code: int
+        def __init__(
+            self,
+            *,
+            partition_index: int = ...,
+            error_code: int = ...,
+        ) -> None: ...
+
+    class TxnOffsetCommitResponseTopic(msgspec.Struct):
+        name: str
+        partitions: list[TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition]
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+            partitions: list[TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition] = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    topics: list[TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        topics: list[TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic] = ...,
+    ) -> None: ...
+
+class WriteTxnMarkersRequest(Message):
+    API_KEY: ClassVar[int] = 27
+    VERSIONS: ClassVar[tuple[int, int]] = (1, 2)
+    FLEXIBLE_FROM: ClassVar[int] = 1
+
+    class WritableTxnMarkerTopic(msgspec.Struct):
+        name: str
+        partition_indexes: list[int]
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+            partition_indexes: list[int] = ...,
+        ) -> None: ...
+
+    class WritableTxnMarker(msgspec.Struct):
+        producer_id: int
+        producer_epoch: int
+        transaction_result: bool
+        topics: list[WriteTxnMarkersRequest.WritableTxnMarkerTopic]
+        coordinator_epoch: int
+        transaction_version: int
+        def __init__(
+            self,
+            *,
+            producer_id: int = ...,
+            producer_epoch: int = ...,
+            transaction_result: bool = ...,
+            topics: list[WriteTxnMarkersRequest.WritableTxnMarkerTopic] = ...,
+            coordinator_epoch: int = ...,
+            transaction_version: int = ...,
+        ) -> None: ...
+
+    markers: list[WriteTxnMarkersRequest.WritableTxnMarker]
+    def __init__(
+        self,
+        *,
+        markers: list[WriteTxnMarkersRequest.WritableTxnMarker] = ...,
+    ) -> None: ...
+
+class WriteTxnMarkersResponse(Message):
+    API_KEY: ClassVar[int] = 27
+    VERSIONS: ClassVar[tuple[int, int]] = (1, 2)
+    FLEXIBLE_FROM: ClassVar[int] = 1
+
+    class WritableTxnMarkerPartitionResult(msgspec.Struct):
+        partition_index: int
+        error_code: int
+        def __init__(
+            self,
+            *,
+            partition_index: int = ...,
+            error_code: int = ...,
+        ) -> None: ...
+
+    class WritableTxnMarkerTopicResult(msgspec.Struct):
+        name: str
+        partitions: list[WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult]
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+            partitions: list[WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult] = ...,
+        ) -> None: ...
+
+    class WritableTxnMarkerResult(msgspec.Struct):
+        producer_id: int
+        topics: list[WriteTxnMarkersResponse.WritableTxnMarkerTopicResult]
+        def __init__(
+            self,
+            *,
+            producer_id: int = ...,
+            topics: list[WriteTxnMarkersResponse.WritableTxnMarkerTopicResult] = ...,
+        ) -> None: ...
+
+    markers: list[WriteTxnMarkersResponse.WritableTxnMarkerResult]
+    def __init__(
+        self,
+        *,
+        markers: list[WriteTxnMarkersResponse.WritableTxnMarkerResult] = ...,
+    ) -> None: ...
+
+class DescribeProducersRequest(Message):
+    API_KEY: ClassVar[int] = 61
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    class TopicRequest(msgspec.Struct):
+        name: str
+        partition_indexes: list[int]
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+            partition_indexes: list[int] = ...,
+        ) -> None: ...
+
+    topics: list[DescribeProducersRequest.TopicRequest]
+    def __init__(
+        self,
+        *,
+        topics: list[DescribeProducersRequest.TopicRequest] = ...,
+    ) -> None: ...
+
+class DescribeProducersResponse(Message):
+    API_KEY: ClassVar[int] = 61
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    class ProducerState(msgspec.Struct):
+        producer_id: int
+        producer_epoch: int
+        last_sequence: int
+        last_timestamp: int
+        coordinator_epoch: int
+        current_txn_start_offset: int
+        def __init__(
+            self,
+            *,
+            producer_id: int = ...,
+            producer_epoch: int = ...,
+            last_sequence: int = ...,
+            last_timestamp: int = ...,
+            coordinator_epoch: int = ...,
+            current_txn_start_offset: int = ...,
+        ) -> None: ...
+
+    class PartitionResponse(msgspec.Struct):
+        partition_index: int
+        error_code: int
+        error_message: str | None
+        active_producers: list[DescribeProducersResponse.ProducerState]
+        def __init__(
+            self,
+            *,
+            partition_index: int = ...,
+            error_code: int = ...,
+            error_message: str | None = ...,
+            active_producers: list[DescribeProducersResponse.ProducerState] = ...,
+        ) -> None: ...
+
+    class TopicResponse(msgspec.Struct):
+        name: str
+        partitions: list[DescribeProducersResponse.PartitionResponse]
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+            partitions: list[DescribeProducersResponse.PartitionResponse] = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    topics: list[DescribeProducersResponse.TopicResponse]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        topics: list[DescribeProducersResponse.TopicResponse] = ...,
+    ) -> None: ...
+
+class DescribeTransactionsRequest(Message):
+    API_KEY: ClassVar[int] = 65
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    transactional_ids: list[str]
+    def __init__(
+        self,
+        *,
+        transactional_ids: list[str] = ...,
+    ) -> None: ...
+
+class DescribeTransactionsResponse(Message):
+    API_KEY: ClassVar[int] = 65
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    class TopicData(msgspec.Struct):
+        topic: str
+        partitions: list[int]
+        def __init__(
+            self,
+            *,
+            topic: str = ...,
+            partitions: list[int] = ...,
+        ) -> None: ...
+
+    class TransactionState(msgspec.Struct):
+        error_code: int
+        transactional_id: str
+        transaction_state: str
+        transaction_timeout_ms: int
+        transaction_start_time_ms: int
+        producer_id: int
+        producer_epoch: int
+        topics: list[DescribeTransactionsResponse.TopicData]
+        def __init__(
+            self,
+            *,
+            error_code: int = ...,
+            transactional_id: str = ...,
+            transaction_state: str = ...,
+            transaction_timeout_ms: int = ...,
+            transaction_start_time_ms: int = ...,
+            producer_id: int = ...,
+            producer_epoch: int = ...,
+            topics: list[DescribeTransactionsResponse.TopicData] = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    transaction_states: list[DescribeTransactionsResponse.TransactionState]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        transaction_states: list[DescribeTransactionsResponse.TransactionState] = ...,
+    ) -> None: ...
+
+class ListTransactionsRequest(Message):
+    API_KEY: ClassVar[int] = 66
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 2)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    state_filters: list[str]
+    producer_id_filters: list[int]
+    duration_filter: int
+    transactional_id_pattern: str | None
+    def __init__(
+        self,
+        *,
+        state_filters: list[str] = ...,
+        producer_id_filters: list[int] = ...,
+        duration_filter: int = ...,
+        transactional_id_pattern: str | None = ...,
+    ) -> None: ...
+
+class ListTransactionsResponse(Message):
+    API_KEY: ClassVar[int] = 66
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 2)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    class TransactionState(msgspec.Struct):
+        transactional_id: str
+        producer_id: int
+        transaction_state: str
+        def __init__(
+            self,
+            *,
+            transactional_id: str = ...,
+            producer_id: int = ...,
+            transaction_state: str = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    error_code: int
+    unknown_state_filters: list[str]
+    transaction_states: list[ListTransactionsResponse.TransactionState]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        error_code: int = ...,
+        unknown_state_filters: list[str] = ...,
+        transaction_states: list[ListTransactionsResponse.TransactionState] = ...,
+    ) -> None: ...
+
 class CreateTopicsRequest(Message):
     API_KEY: ClassVar[int] = 19
     VERSIONS: ClassVar[tuple[int, int]] = (2, 7)

@@ -9,20 +9,22 @@ from headrace.protocol.notation import Structure
 
 Find = Callable[[Any], set[int] | None]
 FindInPieces = Callable[[Any, set[int]], Iterator[None]]
-_FIELD = "error_code"
+_FIELDS = frozenset({"error_code", "partition_error_code"})
+"""AddPartitionsToTxn has a name of its own for it. The error of a topic's configs in CreateTopics is not one: the topic
+is created."""
 
 
 def _has_errors(structure: Structure) -> bool:
-    return any(field.name == _FIELD or (field.struct and _has_errors(field.struct)) for field in structure.fields)
+    return any(field.name in _FIELDS or (field.struct and _has_errors(field.struct)) for field in structure.fields)
 
 
 def _emit(source: Source, structure: Structure, name: str, *, pieces: bool) -> None:
     for field in structure.fields:
-        if field.name == _FIELD:
-            source.indent(f"if {name}.{_FIELD}:")
+        if field.name in _FIELDS:
+            source.indent(f"if {name}.{field.name}:")
             if not pieces:
                 source.line("found = found or set()")
-            source.line(f"found.add({name}.{_FIELD})")
+            source.line(f"found.add({name}.{field.name})")
             source.dedent()
         elif field.struct is not None and field.is_array and _has_errors(field.struct):
             element = source.local("each")

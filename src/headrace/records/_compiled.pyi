@@ -68,6 +68,7 @@ def find(
     not_before: int | None,
     /,
 ) -> tuple[int, int] | None: ...
+def keyless(payload: Buffer, count: int, last_offset_delta: int, most: int, /) -> tuple[list[int], int]: ...
 
 _Validity: TypeAlias = bytes | None
 _BytesColumn: TypeAlias = tuple[_Validity, bytes, bytes | memoryview]

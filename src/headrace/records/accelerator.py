@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from headrace.records.errors import NoRecordCode
-from headrace.records.fallback import columns, header, messages
+from headrace.records.fallback import checks, columns, header, messages
 from headrace.records.fallback import encode as fallback_encode
 from headrace.records.fallback.encode import ArrowColumn, Fields, Section
 from headrace.records.fallback.header import Buffer
@@ -95,6 +95,8 @@ encode_rows: Callable[..., Section]
 """See `fallback.encode.encode_rows`."""
 find: Callable[[Buffer, int, int, int, int, int | None, int, int | None], tuple[int, int] | None]
 """See `fallback.columns.find`."""
+keyless: Callable[[Buffer, int, int, int], tuple[list[int], int]]
+"""See `fallback.checks.keyless`."""
 unfilled: Callable[[int], bytearray]
 """Return an uninitialized buffer. The caller must fill it before reading it."""
 
@@ -116,6 +118,7 @@ except ImportError:  # no compiler at the installation
     records = columns.records
     some = columns.some
     find = columns.find
+    keyless = checks.keyless
     open_columns = columns.PureColumns
     open_messages = messages.PureMessages
     publish = messages.publish
@@ -134,6 +137,7 @@ else:
     records = _compiled.records
     some = _compiled.some
     find = _compiled.find
+    keyless = _compiled.keyless
     open_columns = _compiled.Columns
     open_messages = _compiled.Messages
     publish = _compiled.publish

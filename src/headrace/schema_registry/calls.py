@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from headrace.broker.admin.acl_authorizer import AclAuthorizer
-from headrace.schema_registry.registry import Given, Registry
+from headrace.schema_registry.registry import MOST_REFERENCES, Given, Registry
 from headrace.schemas.errors import InvalidSchema, RegistryError
 from headrace.schemas.model import Reference, Version
 from headrace.schemas.subjects import Subjects
@@ -23,6 +23,7 @@ B = TypeVar("B")
 
 _MOST_PARAMETERS: Final = 50
 _LONGEST_SUBJECT: Final = 500
+_LONGEST_EMPTY: Final = 1_000
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -55,10 +56,10 @@ class SchemaBody(msgspec.Struct, rename="camel"):
     references: list[Reference] | None = None
     id: int | None = None
     version: int | None = None
-    metadata: Any = None
-    rule_set: Any = None
-    schema_tags_to_add: Any = None
-    schema_tags_to_remove: Any = None
+    metadata: msgspec.Raw = msgspec.Raw()
+    rule_set: msgspec.Raw = msgspec.Raw()
+    schema_tags_to_add: msgspec.Raw = msgspec.Raw()
+    schema_tags_to_remove: msgspec.Raw = msgspec.Raw()
 
 
 class Call:
@@ -142,12 +143,14 @@ class Call:
     def schema(self) -> tuple[Given, SchemaBody]:
         """Return the schema in the body. Raises RegistryError."""
         body = self.body(SchemaBody)
-        if body.rule_set:
+        if is_given(body.rule_set):
             raise RegistryError(422, 42210, "Rule sets are not supported: register the schema without ruleSet")
         for name, value in (("metadata", body.metadata), ("schemaTagsToAdd", body.schema_tags_to_add),
                             ("schemaTagsToRemove", body.schema_tags_to_remove)):  # fmt: skip
-            if value and not (isinstance(value, dict) and not any(value.values())):
+            if is_given(value):
                 raise InvalidSchema(f"{name} is not supported: register the schema without it")
+        if len(body.references or ()) > MOST_REFERENCES:
+            raise InvalidSchema(f"The schema refers to more than {MOST_REFERENCES} schemas")
         for one in body.references or ():
             checked_subject(one.subject)
             if not one.name:
@@ -182,6 +185,14 @@ class Call:
 
 
 Handler = Callable[[Call], Any]
+
+
+def is_given(value: msgspec.Raw) -> bool:
+    """Return whether a part of a body that is not supported has contents. Long ones are not decoded."""
+    if len(bytes(value)) > _LONGEST_EMPTY:
+        return True
+    found = msgspec.json.decode(value) if bytes(value) else None
+    return any(found.values()) if isinstance(found, dict) else bool(found)
 
 
 def checked_subject(subject: str) -> str:

@@ -18,7 +18,8 @@ from headrace.schemas.model import TYPES, Level, Mode, Parsed, Reference, Refere
 from headrace.schemas.protobuf import Compiler
 from headrace.schemas.subjects import Subjects
 
-_MOST_REFERENCES: Final = 200
+MOST_REFERENCES: Final = 200
+"""Schemas that one refers to, directly and through others."""
 _MOST_REFERENCED_BYTES: Final = 4 << 20
 _ATTEMPTS: Final = 20
 """Attempts to register a schema while other brokers change the same subject."""
@@ -101,8 +102,8 @@ class Registry:
             if reference in seen:
                 continue
             seen.add(reference)
-            if len(seen) > _MOST_REFERENCES:
-                raise InvalidSchema(f"The schema refers to more than {_MOST_REFERENCES} schemas")
+            if len(seen) > MOST_REFERENCES:
+                raise InvalidSchema(f"The schema refers to more than {MOST_REFERENCES} schemas")
             open_.append((reference, True))
             open_ += [(one, False) for one in reversed(version.references)]
         if sum(one.size for one in found.values()) > _MOST_REFERENCED_BYTES:

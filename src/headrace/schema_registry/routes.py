@@ -303,12 +303,12 @@ class ConfigBody(msgspec.Struct, rename="camel"):
 
     compatibility: str | None = None
     normalize: bool | None = None
-    alias: Any = None
-    compatibility_group: Any = None
-    default_metadata: Any = None
-    override_metadata: Any = None
-    default_rule_set: Any = None
-    override_rule_set: Any = None
+    alias: msgspec.Raw = msgspec.Raw()
+    compatibility_group: msgspec.Raw = msgspec.Raw()
+    default_metadata: msgspec.Raw = msgspec.Raw()
+    override_metadata: msgspec.Raw = msgspec.Raw()
+    default_rule_set: msgspec.Raw = msgspec.Raw()
+    override_rule_set: msgspec.Raw = msgspec.Raw()
 
 
 class ModeBody(msgspec.Struct):
@@ -350,7 +350,7 @@ async def _set_config(call: Call, subject: str) -> Any:
     body = call.body(ConfigBody)
     names = ("alias", "compatibility_group", "default_metadata", "override_metadata", "default_rule_set",
              "override_rule_set")  # fmt: skip
-    if wrong := [name for name in names if getattr(body, name)]:
+    if wrong := [name for name in names if calls.is_given(getattr(body, name))]:
         raise RegistryError(422, 42205, f"{', '.join(wrong)}: supported are compatibility and normalize")
     level = None
     if body.compatibility is not None:

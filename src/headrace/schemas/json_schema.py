@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, urljoin
 
-from headrace.schemas import json_text
+from headrace.schemas import json_text, metaschema
 from headrace.schemas.errors import InvalidSchema, Steps
 from headrace.schemas.model import Referenced
 
-MISSING_EXTRA: Final = "JSON Schema needs jsonschema-rs on the server: install the extra registry (docs/packages.md)"
 DRAFTS: Final = {
     "http://json-schema.org/draft-04/schema": "http://json-schema.org/draft-04/schema#",
     "http://json-schema.org/draft-06/schema": "http://json-schema.org/draft-06/schema#",
@@ -143,20 +142,8 @@ def parse(document: Any, referenced: Sequence[Referenced], steps: Steps) -> Docu
     if draft is None:
         known = ", ".join(DRAFTS)
         raise InvalidSchema(f"Invalid JSON Schema: $schema is {json_text.compact(named)[:200]}; supported: {known}")
-    _check(document, draft)
+    metaschema.check(document, draft, steps)
     return Documents(document, referenced, steps)
-
-
-def _check(document: dict[str, Any], draft: str) -> None:
-    try:
-        import jsonschema_rs  # noqa: PLC0415  # an extra
-    except ImportError:
-        raise InvalidSchema(MISSING_EXTRA) from None
-    try:
-        jsonschema_rs.meta.validate({**document, "$schema": draft})
-    except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
-        place = "/".join(str(part) for part in getattr(error, "instance_path", ()))
-        raise InvalidSchema(f"Invalid JSON Schema at /{place}: {getattr(error, 'message', error)!s:.500}") from None
 
 
 def _identity(document: Any) -> str:

@@ -24,6 +24,8 @@ Compiler = Callable[[str, Mapping[str, str]], bytes]
 """Returns a FileDescriptorSet, with the given file last, of a text and its imports. Raises ValueError."""
 
 MAIN: Final = "value.proto"
+MOST_DEFINITIONS: Final = 25_000
+"""Maximum messages, fields, values and other named parts of a file. No other thread runs while protobuf checks them."""
 _MOST_FOUND: Final = 50
 _MESSAGE, _ENUM = 11, 14
 _KINDS: Final = {
@@ -66,7 +68,9 @@ def read(
     if main is None:
         main = _compiled(types, text, referenced, compiler)
         written = text
+        _count(main, steps)
     else:
+        _count(main, steps)
         _check(main, imports)
         written = _written(main)
     _strip(main)
@@ -138,6 +142,22 @@ def _nested(found: Any, prefix: str) -> Iterator[tuple[str, Any]]:
     for one in found:
         yield f"{prefix}.{one.name}", one
         yield from _nested(one.nested_type, f"{prefix}.{one.name}")
+
+
+def _count(main: Any, steps: Steps) -> None:
+    """Raise InvalidSchema for too many definitions."""
+    left = MOST_DEFINITIONS - len(main.extension) - len(main.enum_type) - len(main.service)
+    left -= sum(len(one.value) for one in main.enum_type) + sum(len(one.method) for one in main.service)
+    for _, one in _nested(main.message_type, ""):
+        steps.take()
+        left -= 1 + len(one.field) + len(one.oneof_decl) + len(one.extension) + len(one.enum_type)
+        left -= sum(len(each.value) for each in one.enum_type)
+        if left < 0:
+            break
+    if left < 0:
+        raise InvalidSchema(
+            f"The schema is too complex: it has more than {MOST_DEFINITIONS:,} messages, fields and values"
+        )
 
 
 @cache

@@ -12,10 +12,13 @@ import msgspec
 from headrace.topics.config_keys import ConfigKey, ConfigType, Value, suggestion
 from headrace.topics.errors import InvalidConfig
 from headrace.topics.native import ADOPTED, DEFAULT_BITS, SEQUENCE_BITS, STORAGE
+from headrace.topics.record_checks import RecordChecks, checks_of
 
 _UNUSED = "Accepted because clients send it; without effect: a log in Redis has no segments, index files or replicas."
 MAX_LONG = 2**63 - 1
 _AS_RETENTION = -2
+CLEANUP_POLICY = "cleanup.policy"
+COMPACT, DELETE = "compact", "delete"
 MIN_INSYNC = "min.insync.replicas"
 _MOST_COPIES = 16
 """Maximum replicas. A broker opens one connection per primary and requested number."""
@@ -26,10 +29,11 @@ _RECOMPRESSION = dict.fromkeys(
 )
 
 TOPIC_KEYS: tuple[ConfigKey, ...] = (
-    ConfigKey("cleanup.policy", ConfigType.LIST, "delete", choices=("delete",), may_be_empty=True,
-        refused={"compact": "this server does not compact logs yet, only cleanup.policy=delete is possible"},
-        doc="Handling of old records. `delete` removes records beyond retention.ms and retention.bytes. Empty: none "
-            "are removed (Kafka 4.1)."),
+    ConfigKey(CLEANUP_POLICY, ConfigType.LIST, "delete", choices=("compact", "delete"), may_be_empty=True,
+        doc="Handling of old records: `delete`, `compact` or both, separated by a comma. `delete` removes records "
+            "beyond retention.ms and retention.bytes. A topic with `compact` accepts only records with a key, and is "
+            "not cleaned yet: it keeps all records, or with `delete` those within retention. Empty: none are removed "
+            "(Kafka 4.1). Native topics and topics with remote.storage.enable cannot be compacted."),
     ConfigKey("retention.ms", ConfigType.LONG, "604800000", minimum=-1,
         doc="Retention time in milliseconds. -1: unlimited."),
     ConfigKey("retention.bytes", ConfigType.LONG, "-1", minimum=-1,
@@ -130,6 +134,8 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Servers that must have a batch before acks=all succeeds."""
     sequence_bits: int = DEFAULT_BITS
     """Native topics: bits of an offset for the sequence of the entry id."""
+    checks: RecordChecks | None = None
+    """Checks of each record. None: records are not read."""
 
 
 class Source(Enum):
@@ -167,8 +173,16 @@ def resolve(config: Mapping[str, str], defaults: TopicDefaults) -> TopicConfig:
     remote = _layers(_BY_NAME["remote.storage.enable"], config, defaults)[0][0].lower() == "true"
     if native and remote:
         raise InvalidConfig("remote.storage.enable=true: a native topic has no archive, its records lie in Redis only")
-    # Without a policy, retention deletes nothing. Archived records may still leave Redis.
-    drops = bool(_layers(_BY_NAME["cleanup.policy"], config, defaults)[0][0].strip())
+    policies = policies_of(_layers(_BY_NAME[CLEANUP_POLICY], config, defaults)[0][0])
+    compacted = COMPACT in policies
+    if compacted and native:
+        raise InvalidConfig(
+            f"{CLEANUP_POLICY}={COMPACT}: a native topic cannot be compacted, its entries belong to Redis programs too"
+        )
+    if compacted and remote:
+        raise InvalidConfig("remote.storage.enable=true: Remote log storage is unsupported for the compacted topics")
+    # Without `delete`, retention removes nothing. Archived records may still leave Redis.
+    drops = DELETE in policies
     local_ms, local_bytes = _local(number, "ms", drops=drops), _local(number, "bytes", drops=drops)
     return TopicConfig(
         retention_ms=number("retention.ms") if drops else -1,
@@ -183,7 +197,13 @@ def resolve(config: Mapping[str, str], defaults: TopicDefaults) -> TopicConfig:
         native=native,
         min_insync_replicas=number(MIN_INSYNC),
         sequence_bits=number(SEQUENCE_BITS),
+        checks=checks_of(compacted=compacted),
     )
+
+
+def policies_of(text: str) -> frozenset[str]:
+    """Return the items of a valid `cleanup.policy`."""
+    return frozenset(each.strip() for each in text.split(",") if each.strip())
 
 
 def _local(number: Callable[[str], int], unit: str, *, drops: bool) -> int:

@@ -81,6 +81,9 @@ class ConfigKey(msgspec.Struct, frozen=True):
         if text in self.refused:
             raise ValueError(self.refused[text])
         if self.choices and text not in self.choices:
+            if self.type is ConfigType.LIST:
+                # Kafka's text.
+                raise ValueError(f"String must be one of: {', '.join(self.choices)}")
             raise ValueError(f"expected {_either(self.choices)}, found {text!r}")
 
     def _within(self, number: float) -> int | float:

@@ -1,5 +1,7 @@
 """Errors of topics and partitions. Each API has one table that translates them."""
 
+from collections.abc import Mapping
+
 MOST_SAID = 1_000
 """Maximum characters of a message, which may quote client input. A protocol string has at most 32,767 bytes."""
 
@@ -58,6 +60,15 @@ class UnsupportedFormat(TopicError):
 
 class InvalidRecord(TopicError):
     """A well-formed batch that breaks a rule, such as a control bit or inconsistent counts."""
+
+
+class InvalidRecords(InvalidRecord):
+    """A batch with records that the topic rejects. None of its records is stored."""
+
+    def __init__(self, message: str = "", reasons: Mapping[int, str] | None = None) -> None:
+        super().__init__(message)
+        self.reasons: Mapping[int, str] = reasons or {}
+        """Index of a record in its batch -> why it is rejected, for a limited number of them."""
 
 
 class InvalidTimestamp(TopicError):

@@ -12,9 +12,11 @@ from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.native.stream_manager import StreamManager
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.producer_snapshots import SnapshotSchedule
+from headrace.broker.runtime.decompression import Decompression
 from headrace.broker.topics.live import LiveTopic, OtherClusters, TopicListener
 from headrace.broker.topics.log_manager import LogManager
 from headrace.broker.topics.reconcile import refresh
+from headrace.broker.topics.record_checker import RecordChecker
 from headrace.broker.topics.table import TopicTable
 from headrace.testing.clock import ManualClock
 from headrace.topics.config import TopicDefaults
@@ -56,7 +58,16 @@ def made(storage: MemoryStorage, clock: ManualClock, listener: TopicListener | N
     leading = Leadership(Ownership(0), LeaderRegistry(), storage.topics)
     logs = LogManager(storage.logs, leading, clock, stream_of, BUDGET, SnapshotSchedule())
     streams = StreamManager(storage, leading, clock, stream_of)
-    return TopicTable(storage, clock, TopicDefaults(), logs, streams, leading, listener=listener)
+    return TopicTable(
+        storage,
+        clock,
+        TopicDefaults(),
+        logs,
+        streams,
+        leading,
+        checker=RecordChecker(Decompression()),
+        listener=listener,
+    )
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ def test_a_second_server_on_the_same_data_is_refused(tmp_path: Path) -> None:
     [
         (["--dat", "x"], "no such option '--dat'"),
         (["--set", "num.partition=1"], "did you mean num.partitions?"),
-        (["--set", "log.cleanup.policy=compact"], "does not compact"),
+        (["--set", "log.cleanup.policy=compact"], "cannot be compacted"),
         (["--http", "https://127.0.0.1:0"], "--http https:// needs a certificate"),
         (
             [

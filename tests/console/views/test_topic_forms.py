@@ -62,7 +62,7 @@ REFUSED = {"name": "refused", "partitions": "2", "config": "retention.ms=5000"}
     [
         {"name": ""}, {"name": EVIL}, {"name": ".."}, {"name": "x" * 250}, {"name": "taken"}, {"partitions": "0"},
         {"partitions": "10001"}, {"replication": "3"}, {"config": "no.such=1"}, {"config": "retention.ms=soon"},
-        {"config": "cleanup.policy=compact"}, {"config": f"retention.ms={EVIL}"},
+        {"config": "cleanup.policy=shrink"}, {"config": f"retention.ms={EVIL}"},
     ],
 )  # fmt: skip
 def test_the_form_shows_the_reason_of_the_kafka_api(server: InProcessServer, given: dict[str, str]) -> None:

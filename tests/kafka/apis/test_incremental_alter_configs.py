@@ -72,7 +72,9 @@ def test_items_are_added_to_lists_and_taken_from_them(wire: Wire, topic: str) ->
     key = "cleanup.policy"
     assert alter(wire, topic, (key, APPEND, "delete")) == 0
     assert value(wire, topic, key) == "delete", "once is enough"
-    assert alter(wire, topic, (key, APPEND, "compact")) == Code.INVALID_CONFIG
+    assert alter(wire, topic, (key, APPEND, "shrink")) == Code.INVALID_CONFIG
+    assert alter(wire, topic, (key, APPEND, "compact")) == 0
+    assert value(wire, topic, key) == "delete,compact"
     assert alter(wire, topic, (key, SUBTRACT, "compact")) == 0
     assert alter(wire, topic, (key, SUBTRACT, "delete")) == 0
     assert value(wire, topic, key) == "", "there may be none, since Kafka 4.1"

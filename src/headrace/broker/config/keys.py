@@ -1,8 +1,11 @@
 """The broker's settings as data, with Kafka's names, and its defaults unless documented otherwise."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import msgspec
 
-from headrace.topics.config import TOPIC_KEYS
+from headrace.topics.config import CLEANUP_POLICY, COMPACT, TOPIC_KEYS
 from headrace.topics.config_keys import ConfigKey, ConfigType, InvalidSetting
 
 SECURITY_KEYS: tuple[ConfigKey, ...] = (
@@ -109,10 +112,14 @@ _MAX_INT = 2**31 - 1
 _TOPIC = {key.name: key for key in TOPIC_KEYS}
 
 
-def _as_topic(name: str, topic_name: str) -> ConfigKey:
-    return msgspec.structs.replace(_TOPIC[topic_name], name=name, doc=f"Default of {topic_name} for all topics.")
+def _as_topic(name: str, topic_name: str, refused: Mapping[str, str] = MappingProxyType({})) -> ConfigKey:
+    key = _TOPIC[topic_name]
+    doc = f"Default of {topic_name} for all topics."
+    choices = tuple(each for each in key.choices if each not in refused)
+    return msgspec.structs.replace(key, name=name, doc=doc, choices=choices, refused={**key.refused, **refused})
 
 
+_NOT_FOR_ALL = "streams of the OCI API and native topics cannot be compacted, set cleanup.policy of each topic"
 _PRODUCERS_KEPT = "Time for which the server remembers the sequence numbers of an idle producer."
 _UNTIL_COPIED = "Maximum time for which acks=all waits for replicas, if min.insync.replicas is above 1."
 _UNTIL_STORED = (
@@ -142,7 +149,7 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
     _as_topic("min.insync.replicas", "min.insync.replicas"),
     ConfigKey("replica.lag.time.max.ms", ConfigType.INT, "30000", minimum=1, doc=_UNTIL_COPIED),
     _as_topic("compression.type", "compression.type"),
-    _as_topic("log.cleanup.policy", "cleanup.policy"),
+    _as_topic("log.cleanup.policy", CLEANUP_POLICY, {COMPACT: _NOT_FOR_ALL}),
     ConfigKey("log.retention.hours", ConfigType.INT, "168", minimum=-1,
         doc="Retention time in hours, unless minutes or milliseconds are set. -1: unlimited."),
     ConfigKey("log.retention.minutes", ConfigType.INT, None, minimum=-1,

@@ -231,13 +231,13 @@ async def _convert(table: TopicTable, name: str, storage: str, move: CarryOffset
         live = table.changeable(name)
         view = table.leading.check_alone(f"topic {name!r} cannot be converted")
         before, target = live.topic, target_of(live.topic, storage)
+        config = resolve(target.config, table.defaults)
         wanted = await move.wanted(live)
         # Streams of an earlier attempt, and of earlier use of that storage.
         await table.storage.topics.finish_deletions(before)
         await table.storage.topics.drop_streams(target)
         # First, so that a later start can remove the keys after a failure.
         await table.storage.topics.note(target)
-        config = resolve(target.config, table.defaults)
         converted = LiveTopic(target, config, await table.manager(config).open(target, config, 0, listed=False))
         conversion = Conversion(live.partitions, converted.partitions, wanted)
         carried = False

@@ -44,9 +44,14 @@ class Decompression:
     def _next_turn(self) -> None:
         self._here = 0
 
+    @property
+    def turn_is_over(self) -> bool:
+        """Whether this turn of the event loop has no time left."""
+        return self._here >= A_TURN
+
     async def turn(self) -> None:
         """Wait for an event loop turn with time left."""
-        while self._here >= A_TURN:
+        while self.turn_is_over:
             await asyncio.sleep(0)
 
     async def usual(self, work: Callable[[], R]) -> R:

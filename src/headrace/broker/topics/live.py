@@ -10,6 +10,7 @@ import msgspec
 from headrace.broker.brokers.ownership import Ownership, replicas
 from headrace.broker.partition.cache import Buffer
 from headrace.broker.partition.partition import Partition
+from headrace.broker.topics.record_checker import RecordChecker
 from headrace.metrics.counters import TopicCounters
 from headrace.records.fallback.header import HeaderFields
 from headrace.topics.config import TopicConfig
@@ -109,6 +110,10 @@ class LiveTopic(msgspec.Struct):
 
     internal: bool = False
     """Whether it has the name of an internal topic of Kafka."""
+    checker: RecordChecker | None = None
+    """That of the server, once the topic is in a table."""
+    checked: bool = False
+    """Whether records are or were checked. Batches that wait for their check come before later ones."""
 
     def __post_init__(self) -> None:
         self.internal = is_reserved(self.topic.name)
@@ -117,6 +122,7 @@ class LiveTopic(msgspec.Struct):
     def configure(self, config: TopicConfig) -> None:
         """Apply another configuration."""
         self.config = config
+        self.checked = self.checked or config.checks is not None
         for partition in self.partitions:
             partition.want_copies(config.min_insync_replicas)
 
@@ -192,7 +198,12 @@ class LiveTopic(msgspec.Struct):
             done = self.tracer.appending(self.topic.name, index, batch, done)
         done = partial(self._count, append.span, len(batch), done)
         copies = self.config.min_insync_replicas
-        if copies == 1:
+        if self.checked:
+            assert self.checker is not None, "the topic is in a table"
+            place, checks = f"{self.topic.name}-{index}", self.config.checks
+            checked = partial(partition.append, append, done, copies, wait_ms)
+            self.checker.append(partition.stream, place, checks, batch, checked, done)
+        elif copies == 1:
             partition.append(append, done)
         else:
             partition.append(append, done, copies, wait_ms)

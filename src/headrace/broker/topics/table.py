@@ -21,6 +21,7 @@ from headrace.broker.runtime.retry import retry_while_unavailable
 from headrace.broker.topics.known import KnownTopics, check_room
 from headrace.broker.topics.live import LiveTopic, OtherClusters, PartitionManager, TopicListener
 from headrace.broker.topics.log_manager import AT_ONCE
+from headrace.broker.topics.record_checker import RecordChecker
 from headrace.topics.config import TopicConfig, TopicDefaults, check_given, resolve
 from headrace.topics.errors import (
     InvalidConfig,
@@ -56,6 +57,7 @@ class TopicTable(KnownTopics):
         streams: PartitionManager,
         leading: Leadership,
         *,
+        checker: RecordChecker,
         most_partitions: int = _NO_LIMIT,
         listener: TopicListener | None = None,
         others: OtherClusters | None = None,
@@ -65,6 +67,7 @@ class TopicTable(KnownTopics):
         self.storage = storage
         self.clock = clock
         self.defaults = defaults
+        self._checker = checker
         self._logs = logs
         self._streams = streams
         self._listener = listener or TopicListener()
@@ -113,6 +116,7 @@ class TopicTable(KnownTopics):
 
     def add(self, live: LiveTopic) -> None:
         """Add an opened topic."""
+        live.checker = self._checker
         self.manager(live.config).adopt(live.topic.name, live.partitions)
         # The cluster membership may have changed while partitions were opened.
         self.leading.adopt(live.topic, live.partitions)

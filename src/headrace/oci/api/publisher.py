@@ -1,6 +1,7 @@
 """Append the messages of one request, as one record batch per partition."""
 
 import asyncio
+from collections.abc import Mapping
 from functools import partial
 from struct import Struct
 from typing import Protocol
@@ -13,8 +14,9 @@ from headrace.oci.errors import OciError, of_topic_error
 from headrace.oci.limits import BYTES_TEXT, Limits, throttled
 from headrace.records import accelerator
 from headrace.records.batch import MAX_TIMESTAMP_AT
+from headrace.records.fallback.header import Buffer
 from headrace.records.fallback.messages import Shares, Told, time_text
-from headrace.topics.errors import StorageUnavailable, TopicError
+from headrace.topics.errors import InvalidRecords, StorageUnavailable, TopicError
 from headrace.topics.model import Appended
 
 MOST_BATCH = 64 << 20
@@ -41,13 +43,15 @@ class AppendRouter(Protocol):
 
 
 class _Share:
-    __slots__ = ("base_offset", "error", "partition", "time_ms")
+    __slots__ = ("base_offset", "error", "partition", "reasons", "time_ms")
 
     def __init__(self, index: int) -> None:
         self.partition = index
         self.base_offset = -1
         self.time_ms = 0
         self.error: OciError | None = None
+        self.reasons: Mapping[int, str] = {}
+        """Number of a message of this share -> why it is rejected itself."""
 
     def told(self) -> Told:
         if self.error is not None:
@@ -81,7 +85,8 @@ class Publication:
     async def send(self) -> None:
         """Append each share atomically.
 
-        Raises OciError if every share failed: 429 if all were throttled.
+        Raises OciError if every share failed: 429 if all were throttled. Messages that are rejected one by one are
+        reported in `answer` instead.
         """
         carried = []
         for index, batch, size in self._batches:
@@ -97,6 +102,8 @@ class Publication:
         if self._waiting:
             await self._done
         errors = [share.error for share in self._shares if share.error is not None]
+        if any(share.reasons for share in self._shares):
+            return
         if errors and len(errors) == len(self._shares):
             raise min(errors, key=lambda error: error.status == 429)
 
@@ -113,7 +120,7 @@ class Publication:
         try:
             placed = await puts.put(self._broker, self._topic, share.partition, batch)
         except TopicError as error:
-            self._settled(share, of_topic_error(error))
+            self._failed(share, error)
         else:
             share.base_offset, share.time_ms = placed.base_offset, placed.time_ms
             self._settled(share)
@@ -124,7 +131,7 @@ class Publication:
                 self._topic.topic.name, share.partition, batch, partial(self._appended, share), most_bytes=MOST_BATCH
             )
         except TopicError as error:
-            self._settled(share, of_topic_error(error))
+            self._failed(share, error)
         # With LogAppendTime the log has set the time.
         share.time_ms = _INT64.unpack_from(batch, MAX_TIMESTAMP_AT)[0]
 
@@ -133,8 +140,12 @@ class Publication:
             share.base_offset = result.base_offset
             self._settled(share)
         else:
-            known = result if isinstance(result, TopicError) else StorageUnavailable(str(result))
-            self._settled(share, of_topic_error(known))
+            self._failed(share, result if isinstance(result, TopicError) else StorageUnavailable(str(result)))
+
+    def _failed(self, share: _Share, error: TopicError) -> None:
+        if isinstance(error, InvalidRecords):
+            share.reasons = error.reasons
+        self._settled(share, of_topic_error(error))
 
     def _settled(self, share: _Share, error: OciError | None = None) -> None:
         share.error = error
@@ -152,7 +163,26 @@ class Publication:
         if any(share.error is not None for share in self._shares) or self._left_out():
             failed = {-1, *(share.partition for share in self._shares if share.error is not None)}
             failures = sum(place in failed for place in memoryview(self._places).cast("i"))
-        return accelerator.receipts(self._places, told, b'{"failures":%d,"entries":[' % failures, b"]}")
+        places = self._places_of_errors(told)
+        return accelerator.receipts(places, told, b'{"failures":%d,"entries":[' % failures, b"]}")
+
+    def _places_of_errors(self, told: list[Told | None]) -> Buffer:
+        """Add the reasons of single messages to `told`, and return the places with these messages at them."""
+        reasons = {share.partition: share.reasons for share in self._shares if share.reasons}
+        if not reasons:
+            return self._places
+        places = bytearray(self._places)
+        counted = dict.fromkeys(reasons, 0)
+        with memoryview(places).cast("i") as changed:
+            for at, place in enumerate(changed):
+                if place not in reasons:
+                    continue
+                reason = reasons[place].get(counted[place])
+                counted[place] += 1
+                if reason is not None:
+                    told.append((_failure("400", reason), -1, b""))
+                    changed[at] = len(told) - 2
+        return places
 
     def _left_out(self) -> bool:
         return memoryview(self._places).cast("i")[0] < 0

@@ -26,6 +26,7 @@ from headrace.topics import errors
 from headrace.topics.errors import (
     Fenced,
     InvalidProducerEpoch,
+    InvalidRecords,
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
     NotLeader,
@@ -52,10 +53,13 @@ class Refusal(msgspec.Struct, frozen=True):
 
     error: str
     message: str
+    reasons: dict[int, str] = {}
+    """Those of `InvalidRecords`."""
 
     def as_error(self) -> TopicError:
         """Return the error that the leader raised."""
-        return _ERRORS.get(self.error, StorageUnavailable)(self.message)
+        kind = _ERRORS.get(self.error, StorageUnavailable)
+        return InvalidRecords(self.message, self.reasons) if kind is InvalidRecords else kind(self.message)
 
 
 class _Producer(msgspec.Struct):

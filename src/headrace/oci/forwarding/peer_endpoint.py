@@ -21,7 +21,7 @@ from headrace.oci.api.request_parser import Gone, announced_size, header_map, re
 from headrace.oci.errors import OciError
 from headrace.oci.forwarding.append_router import MISDIRECTED, Refusal, append
 from headrace.security.access.principal import Principal
-from headrace.topics.errors import NotLeader, TopicError, UnknownTopic
+from headrace.topics.errors import InvalidRecords, NotLeader, TopicError, UnknownTopic
 
 _log = structlog.get_logger("headrace.oci.forwarding")
 _HEADER = HEADER.encode()
@@ -96,10 +96,12 @@ class AppendApp:
             status, told = error.status, Refusal("StorageUnavailable", error.message)
         except NotLeader as error:
             status, told = MISDIRECTED, Refusal(type(error).__name__, str(error))
+        except InvalidRecords as error:
+            status, told = 409, Refusal(type(error).__name__, str(error), dict(error.reasons))
         except TopicError as error:
             status, told = 409, Refusal(type(error).__name__, str(error))
         if isinstance(told, Refusal):
-            told = Refusal(told.error, told.message[:_MOST_TOLD])
+            told = msgspec.structs.replace(told, message=told.message[:_MOST_TOLD])
         content = msgspec.json.encode(told)
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content))]
         await send({"type": "http.response.start", "status": status, "headers": headers})

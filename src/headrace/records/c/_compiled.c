@@ -160,6 +160,8 @@ static PyMethodDef methods[] = {
      "encode_rows(key, value, headers, offsets, timestamps, start, stop, max_bytes): the same, of rows with places."},
     {"find", headrace_find, METH_VARARGS,
      "find(payload, count, last_offset_delta, base_offset, base_timestamp, fixed, first_offset, not_before)."},
+    {"keyless", headrace_keyless, METH_VARARGS,
+     "keyless(payload, count, last_offset_delta, most): indexes of the first records without key, and their number."},
     {"publish", headrace_publish, METH_VARARGS,
      "publish(body, partitions, now_ms, seed, left_out, most_value, most_total): places and batches, or None."},
     {"receipts", headrace_receipts, METH_VARARGS, "receipts(places, told, head, tail): an entry for each place."},

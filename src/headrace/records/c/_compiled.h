@@ -74,6 +74,9 @@ PyObject *headrace_some(PyObject *module, PyObject *args);
 /* _find.c */
 PyObject *headrace_find(PyObject *module, PyObject *args);
 
+/* _checks.c */
+PyObject *headrace_keyless(PyObject *module, PyObject *args);
+
 /* _encode.c */
 PyObject *headrace_encode(PyObject *module, PyObject *args);
 PyObject *headrace_encode_columns(PyObject *module, PyObject *args);
