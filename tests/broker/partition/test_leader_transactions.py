@@ -398,6 +398,6 @@ async def test_an_administrator_ends_a_transaction_without_its_number(log: Log) 
     [described] = log.partition.producer_states()
     assert (described.ended, described.transaction_start, described.last_sequence) == (5, -1, 1)
     log.stored(sent(2))
-    assert log.partition.producer_states()[0].transaction_start == 4
+    assert next(log.partition.producer_states()).transaction_start == 4
     log.finish(number=6)
     assert log.ends == (6, 6)

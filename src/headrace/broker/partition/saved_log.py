@@ -2,6 +2,7 @@
 
 import asyncio
 from abc import abstractmethod
+from collections.abc import Iterator
 
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.high_watermark import Replication
@@ -96,20 +97,19 @@ class SavedLog(ReadableLog):
         """Whether the producer's state has changed since the last snapshot."""
         return self._owner.is_unsaved(producer_id)
 
-    def producer_states(self) -> list[ProducerDescription]:
-        """Return the state of each producer (DescribeProducers)."""
-        opened = self._owner.transactions.open
-        return [
-            ProducerDescription(
+    def producer_states(self) -> Iterator[ProducerDescription]:
+        """Yield the state of each producer as of now (DescribeProducers)."""
+        opened = dict(self._owner.transactions.open)
+        for producer_id, known in list(self._owner.producers.items()):
+            found = opened.get(producer_id)
+            yield ProducerDescription(
                 producer_id,
                 known.epoch,
                 known.batches[0].last if known.batches else -1,
                 known.last_use_ms,
                 known.ended,
-                opened[producer_id].first_offset if producer_id in opened else -1,
+                -1 if found is None else found.first_offset,
             )
-            for producer_id, known in self._owner.producers.items()
-        ]
 
     def save_soon(self) -> None:
         """Save changed producers and the high watermark within 1 s."""
