@@ -117,9 +117,8 @@ class Broker:
             before_opening=None if self.archives is None else self._attach,
         )
         logs = LogManager(
-            storage.logs, leading, clock, stream_of, self.cache, self._snapshots, self.reads, parts.producers
+            storage.logs, leading, clock, stream_of, self.cache, self._snapshots, self.reads, parts.producers, admit
         )
-        logs.admit = admit
         self.topics = TopicTable(
             storage,
             clock,

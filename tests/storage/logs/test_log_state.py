@@ -14,7 +14,7 @@ from headrace.records.build import build
 from headrace.records.markers import Marker
 from headrace.storage.layout.keys import aborted_of, state_of, transactions_of
 from headrace.topics.model import Append, Appended
-from headrace.topics.transactions import AbortedTransaction, Transactions, Unstable
+from headrace.topics.transactions import AbortedTransaction, OpenTransaction, Transactions, Unstable
 
 VERSION = "headrace:{meta}:version"
 
@@ -68,7 +68,8 @@ def state_in(transactions: Transactions | None) -> tuple[list[Unstable], list[Ab
     """What does not depend on the time of a recovery, nor on what only the coordinator has returned."""
     assert transactions is not None
     unstable: list[Unstable] = [
-        each._replace(since_ms=0, number=-1) if hasattr(each, "since_ms") else each for each in transactions.unstable()
+        each._replace(since_ms=0, number=-1) if isinstance(each, OpenTransaction) else each
+        for each in transactions.unstable()
     ]
     return unstable, transactions.aborted.last(len(transactions.aborted))
 

@@ -34,10 +34,13 @@ class LogManager:
         snapshots: SnapshotSchedule,
         reads: ReadBudget | None = None,
         producers: ProducerTotal | None = None,
+        admit: Admit | None = None,
     ) -> None:
-        """Without `reads`, each partition has its own budget for reading ahead."""
-        self.admit: Admit | None = None
-        """Confirms transactional batches. Set it before the first `open`. None: the server has no transactions."""
+        """Without `reads`, each partition has its own budget for reading ahead.
+
+        `admit` confirms transactional batches (None: the server has no transactions).
+        """
+        self._admit = admit
         self.stream_of = stream_of
         self._storage = storage
         self._leading = leading
@@ -62,7 +65,7 @@ class LogManager:
                 self._reads,
                 self._producers,
             )
-            log.admission.admit = self.admit
+            log.admission.admit = self._admit
             log.want_copies(config.min_insync_replicas)
             logs.append(log)
             if len(logs) % AT_ONCE == 0:
@@ -75,4 +78,4 @@ class LogManager:
         for partition in partitions:
             if partition.log is not None:
                 partition.log.use(self._snapshots)
-                partition.log.admission.admit = self.admit
+                partition.log.admission.admit = self._admit

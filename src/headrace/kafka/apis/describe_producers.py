@@ -19,6 +19,7 @@ from headrace.protocol.messages import DescribeProducersRequest, DescribeProduce
 from headrace.security.access.required_acls import Operation, ResourceType
 from headrace.topics.errors import TopicError
 
+Asked = DescribeProducersRequest.TopicRequest
 Topic = DescribeProducersResponse.TopicResponse
 Partition = DescribeProducersResponse.PartitionResponse
 State = DescribeProducersResponse.ProducerState
@@ -26,13 +27,11 @@ _PRODUCER_BYTES = 300
 """Memory for one producer while the response is built and sent."""
 
 
-def _places(
-    topic: DescribeProducersRequest.TopicRequest, _: DescribeProducersRequest, __: RequestContext
-) -> Iterator[Place]:
+def _places(topic: Asked, _: DescribeProducersRequest, __: RequestContext) -> Iterator[Place]:
     yield ResourceType.TOPIC, topic.name
 
 
-def _no(topic: DescribeProducersRequest.TopicRequest, no: No, _: RequestContext) -> Topic:
+def _no(topic: Asked, no: No, _: RequestContext) -> Topic:
     return Topic(name=topic.name, partitions=[_failed(index, no.code, no.message) for index in topic.partition_indexes])
 
 

@@ -2,7 +2,7 @@
 
 Behavior
 - Only for administrators, as with `kafka-transactions --abort`. Coordinators of Headrace end transactions otherwise.
-- The producer's open transaction in a partition gets the marker. Without one, nothing is appended and the epoch is saved.
+- The producer's open transaction in a partition gets the marker. Without one, only the epoch is saved.
 - The coordinator epoch of the request is ignored. The marker keeps the number of the producer's last transaction.
 - A producer epoch below the known one is INVALID_PRODUCER_EPOCH. A native topic is INVALID_RECORD.
 
