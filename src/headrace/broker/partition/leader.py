@@ -199,6 +199,11 @@ class LeaderPartition(SavedLog):
         """Whether it is open here."""
         return self._elsewhere is None
 
+    def check_led(self) -> None:
+        """See `Partition.check_led`."""
+        if self._elsewhere is not None:
+            raise NotLeader(str(self._elsewhere))
+
     def on_lost(self, error: Exception) -> None:
         """Recover the log before any further append: its ownership is in doubt."""
         if self._fenced_reason is not None or self.deleted:

@@ -265,11 +265,11 @@ class ReadableLog:
 
     def visible_end(self, isolation: Isolation) -> int:
         """Return the high watermark, or the last stable offset for committed records."""
-        if isolation == UNCOMMITTED:
+        transactions = self.transactions
+        if isolation == UNCOMMITTED or (transactions is not None and not transactions.used):
             return self.log_end
-        if self.transactions is None:
-            return min(self.log_start, self.log_end)
-        return max(self.transactions.stable_end(self.log_end), min(self.log_start, self.log_end))
+        least = min(self.log_start, self.log_end)
+        return least if transactions is None else max(transactions.stable_end(self.log_end), least)
 
     def check_stable(self) -> None:
         """See `Readable.check_stable`."""

@@ -64,10 +64,9 @@ class SavedLog(ReadableLog):
         """Whether a batch can be stored, unless the topic is being changed."""
         return self._fenced_reason is None and not self.deleted
 
+    @abstractmethod
     def check_led(self) -> None:
         """See `Partition.check_led`."""
-        if self._elsewhere is not None:
-            raise NotLeader(str(self._elsewhere))
 
     @property
     def producers(self) -> int:
