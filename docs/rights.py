@@ -82,13 +82,14 @@ EFFECTS: dict[str, dict[str, tuple[Effect, ...]]] = {
             (_E.CHANGES,),
         ),
         "InitProducerId": (_E.CREATES,),
+        "WriteTxnMarkers": (_E.WRITES,),
         "Metadata": (_E.SHOWS, _E.CREATES),
         **dict.fromkeys(("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup"), (_E.CHANGES,)),
         **dict.fromkeys(("SaslHandshake", "SaslAuthenticate"), (_E.LOGS_IN,)),
         **dict.fromkeys(
             (
                 "ApiVersions", "DescribeAcls", "DescribeClientQuotas", "DescribeCluster", "DescribeConfigs",
-                "DescribeGroups", "DescribeLogDirs", "DescribeQuorum", "DescribeTopicPartitions",
+                "DescribeGroups", "DescribeLogDirs", "DescribeProducers", "DescribeQuorum", "DescribeTopicPartitions",
                 "DescribeUserScramCredentials", "FindCoordinator", "ListConfigResources", "ListGroups", "ListOffsets",
                 "ListPartitionReassignments", "OffsetFetch", "OffsetForLeaderEpoch",
             ),

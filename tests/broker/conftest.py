@@ -3,6 +3,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 import redis.asyncio
+from tests.broker.transactional import Log
 from tests.broker.world import World
 from tests.harness.memory import MemoryStorage
 from tests.harness.redis import RedisServer
@@ -47,6 +48,11 @@ async def partition(storage: MemoryStorage, budget: CacheBudget, clock: ManualCl
     made = LeaderPartition("t", 0, "headrace:t:0", storage.logs, budget, clock, SnapshotSchedule())
     await made.open(create=True)
     return made
+
+
+@pytest.fixture
+def log(partition: LeaderPartition, storage: MemoryStorage) -> Log:
+    return Log(partition, storage)
 
 
 @pytest.fixture

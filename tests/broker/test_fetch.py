@@ -12,7 +12,7 @@ from headrace.broker.fetch import DelayedFetch, Found, PartitionFetch, Wakeups
 from headrace.broker.partition.cache import Buffer, CacheBudget
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.producer_snapshots import SnapshotSchedule
-from headrace.broker.partition.source import UNCOMMITTED, Isolation, Watchers
+from headrace.broker.partition.source import UNCOMMITTED, AlwaysStable, Isolation, Watchers
 from headrace.broker.runtime.budget import NeedsRoom, ReadBudget
 from headrace.broker.runtime.scheduler import SLICE_S
 from headrace.testing.clock import ManualClock
@@ -322,7 +322,7 @@ async def test_what_was_read_ahead_does_not_starve_what_is_read_only_now(
     assert offsets == [10, 10]
 
 
-class Late:
+class Late(AlwaysStable):
     """A partition that hears of its first record before the answer of a read that has not found it is looked at."""
 
     log_start = 0
@@ -330,7 +330,7 @@ class Late:
     def __init__(self) -> None:
         self.log_end = 0
         self.watchers = Watchers()
-        self.watch, self.unwatch = self.watchers.add, self.watchers.discard
+        self.watch, self.unwatch = self.watchers.watch, self.watchers.discard
 
     def check_readable(self, offset: int) -> None:
         pass

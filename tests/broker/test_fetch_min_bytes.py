@@ -7,7 +7,7 @@ import pytest
 
 from headrace.broker.fetch import DelayedFetch, Found, PartitionFetch, Wakeups
 from headrace.broker.partition.cache import Buffer
-from headrace.broker.partition.source import UNCOMMITTED, UNKNOWN_SIZE, Isolation, Watchers
+from headrace.broker.partition.source import UNCOMMITTED, UNKNOWN_SIZE, AlwaysStable, Isolation, Watchers
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.records.build import build
 from headrace.testing.clock import ManualClock
@@ -16,7 +16,7 @@ WAIT_MS = 1_600
 SIZE = len(build([(None, b"value", 0, ())]))
 
 
-class Stream:
+class Stream(AlwaysStable):
     """A plain stream: nothing of it is in memory, and more may come while it is read."""
 
     log_start = 0
@@ -26,7 +26,7 @@ class Stream:
         self.reads = 0
         self.meanwhile: Callable[[], None] | None = None
         self._watchers = Watchers()
-        self.watch, self.unwatch = self._watchers.add, self._watchers.discard
+        self.watch, self.unwatch = self._watchers.watch, self._watchers.discard
 
     def grow(self) -> None:
         """One entry more."""

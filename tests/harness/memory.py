@@ -10,12 +10,22 @@ from headrace.groups.snapshot import Snapshot
 from headrace.membership.view import ALONE, Lock
 from headrace.metrics.unreadable_values import Unreadable
 from headrace.records.batch import peek
+from headrace.records.markers import parse_marker
 from headrace.storage.native.topics import RedisNative
 from headrace.topics.errors import StorageUnavailable, TopicChanged, TopicExists, UnknownTopic
 from headrace.topics.leader_epochs import EpochRow, LeaderEpochs
 from headrace.topics.model import Append, Lost, OpenedLog, PlaceDone, StoredBatch, Topic
 from headrace.topics.native import STORAGE
 from headrace.topics.producer_state import ProducerStateEntry
+from headrace.topics.transactions import (
+    AbortedTotal,
+    AbortedTransaction,
+    AbortedTransactions,
+    OpenTransaction,
+    TransactionChanges,
+    Transactions,
+    Unstable,
+)
 
 
 def _joined(found: list[StoredBatch], most: int) -> list[StoredBatch]:
@@ -42,6 +52,10 @@ class _Log:
         self.producers: dict[int, ProducerStateEntry] = {}
         self.high_watermark = 0
         self.lost: Lost | None = None
+        self.snapshot = 0
+        self.unstable: dict[int, Unstable] = {}
+        self.aborted: list[AbortedTransaction] = []
+        self.index_lost = False
 
     @property
     def end(self) -> int:
@@ -56,6 +70,13 @@ class _Look:
         self.epochs = LeaderEpochs(log.rows) if log.rows else None
         self.read, self.find_timestamp = logs.read, logs.find_timestamp
         self.find_max_timestamp = logs.find_max_timestamp
+        self._logs, self._log = logs, log
+
+    async def transactions(self) -> Transactions | None:
+        return None if self._log.index_lost else self._logs.transactions(self._log, whole=False)
+
+    async def aborted(self, offset: int, before: int, end: int) -> list[AbortedTransaction]:
+        return []
 
 
 class MemoryCopies:
@@ -101,6 +122,8 @@ class MemoryLogs:
         self.logs: dict[str, _Log] = {}
         self.waiting: list[tuple[str, int, Append, int, PlaceDone]] = []
         self.mirrored: dict[tuple[str, str], int] = {}
+        self.allowed = False
+        self.aborted_total = AbortedTotal()
         self.reads = 0
 
     async def open(self, stream: str, lost: Lost, *, create: bool = False, view: int | None = None) -> OpenedLog:
@@ -123,7 +146,41 @@ class MemoryLogs:
             epochs=epochs,
             producers=producers,
             high_watermark=log.high_watermark,
+            transactions=None if log.index_lost else self.transactions(log, whole=False),
         )
+
+    def transactions(self, log: _Log, *, whole: bool) -> Transactions:
+        stored = () if whole else log.unstable.values()
+        aborted = AbortedTransactions(() if whole else log.aborted, total=self.aborted_total)
+        found = Transactions(stored, aborted, used=bool(stored or log.aborted), rebuilt=whole)
+        for each in log.batches:
+            header = peek(each.batch)
+            if each.base_offset < log.snapshot and not whole:
+                continue
+            if header.is_control:
+                found.end(header.producer_id, each.base_offset, commit=parse_marker(each.batch).commit)
+            elif header.is_transactional:
+                found.begin(OpenTransaction(header.producer_id, each.base_offset, header.producer_epoch, 0))
+        return found
+
+    def allow_transactions(self) -> asyncio.Task[None] | None:
+        if self.allowed:
+            return None
+        self.allowed = True
+        return asyncio.ensure_future(self._allow())
+
+    async def _allow(self) -> None:
+        self._shared.check()
+
+    async def rebuild_transactions(self, stream: str) -> Transactions:
+        await asyncio.sleep(0)
+        self._shared.check()
+        return self.transactions(self.logs[stream], whole=True)
+
+    async def aborted(self, stream: str, offset: int, before: int, end: int) -> list[AbortedTransaction]:
+        self._shared.check()
+        stored = self.logs[stream].aborted
+        return [each for each in stored if offset <= each.marker_offset < before and each.first_offset < end]
 
     def forget(self, stream: str, lost: Lost) -> None:
         log = self.logs.get(stream)
@@ -150,6 +207,11 @@ class MemoryLogs:
                 continue
             assert base_offset == log.end, "the owner leaves no hole"
             log.batches.append(StoredBatch(base_offset, base_offset + append.span, bytes(append.batch)))
+            header = peek(append.batch)
+            if header.is_control:
+                marker = parse_marker(append.batch)
+                ended = log.producers.setdefault(marker.producer_id, ProducerStateEntry(marker.producer_epoch))
+                ended.end(marker.producer_epoch, marker.number, 0)
             if append.producer_id >= 0:
                 known = log.producers.setdefault(append.producer_id, ProducerStateEntry(append.producer_epoch))
                 known.take(append.producer_epoch, append.base_sequence, append.span, base_offset, 0)
@@ -188,16 +250,33 @@ class MemoryLogs:
         offset: int | None,
         changes: dict[int, ProducerStateEntry | None],
         high_watermark: int | None = None,
+        transactions: TransactionChanges | None = None,
     ) -> None:
         self._shared.check()
         self.answer()
         log = self.logs[stream]
+        if offset is not None:
+            log.snapshot = offset
+        if transactions is not None:
+            self._save_transactions(log, transactions)
         log.high_watermark = log.high_watermark if high_watermark is None else high_watermark
         for producer_id, known in changes.items():
             if known is None:
                 log.producers.pop(producer_id, None)
             else:
                 log.producers[producer_id] = known
+
+    def _save_transactions(self, log: _Log, changes: TransactionChanges) -> None:
+        if changes.rebuilt:
+            log.unstable.clear()
+            log.aborted.clear()
+            log.index_lost = False
+        for first, each in changes.unstable.items():
+            if each is None:
+                log.unstable.pop(first, None)
+            else:
+                log.unstable[first] = each
+        log.aborted = [each for each in (*log.aborted, *changes.aborted) if each.marker_offset >= changes.first_aborted]
 
     async def trim(
         self,

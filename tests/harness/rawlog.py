@@ -52,7 +52,7 @@ class RawLog:
         """Raise the term."""
         mode, again = "create" if create else "", "resume" if resume else ""
         answer = self.run("open", [self.stream, self.state, self.foreign], view, least, mode, log_id, again)
-        term, start, end, length, newest, size, snapshot, rows, found, set_aside, missing, _ = answer
+        term, start, end, length, newest, size, snapshot, rows, found, set_aside, missing, _, _ = answer
         return Told(
             int(term), int(start), int(end), length, int(newest), int(size), int(snapshot), partition.epochs(rows).rows,
             found, set_aside, int(missing),

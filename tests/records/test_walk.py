@@ -84,7 +84,7 @@ def test_a_control_batch_has_no_records_for_readers() -> None:
     batch = bytearray(BATCH)
     struct.pack_into(">h", batch, 21, 0x20)
     assert records(batch, 0) == []
-    assert max_timestamp(batch, 0) is None
+    assert max_timestamp(batch, 0) == (0, 300), "as in Kafka"
 
 
 def test_timestamps_wrap_as_javas_do() -> None:

@@ -26,7 +26,7 @@ def append(text: bytes = b"x", size: int = 100, **fields: int) -> Append:
             if len(batch) <= size:
                 break
     assert len(batch) == size
-    return Append(batch, **{"span": 1, "max_timestamp": 5, **fields})
+    return Append(batch, **{"span": 1, "max_timestamp": 5, **fields})  # type: ignore[arg-type]
 
 
 def enter(journal: Journal, *batches: Append, base_offset: int = 0) -> list[int]:

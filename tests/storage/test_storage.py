@@ -19,7 +19,7 @@ async def test_the_layout_is_written_down_and_the_cluster_keeps_its_id(
     assert second.cluster_id == first.cluster_id
 
 
-@pytest.mark.parametrize("version", ["3", "1000", "", "two"])
+@pytest.mark.parametrize("version", ["4", "1000", "", "two"])
 async def test_a_newer_layout_is_refused(open_storage: OpenStorage, raw: "redis.Redis", version: str) -> None:
     raw.flushall()
     raw.set("headrace:{meta}:version", version)

@@ -18,6 +18,7 @@ from headrace.broker.native.adoption import adopt
 from headrace.broker.native.conversion import NativeGroupOffsets, convert
 from headrace.broker.native.groups import NativeGroups
 from headrace.broker.native.stream_manager import StreamManager
+from headrace.broker.partition.admission import Admit
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.partition import Partition
 from headrace.broker.partition.producer_snapshots import SnapshotSchedule
@@ -80,8 +81,11 @@ class Broker:
         parts: Services | None = None,
         listen: Callable[["Broker"], TopicListener] | None = None,
         others: OtherClusters | None = None,
+        admit: Admit | None = None,
     ) -> None:
         """`start` loads stored data.
+
+        `admit` confirms transactional batches (None: the server has no transactions).
 
         `cluster_id` must be stable over restarts. `parts` are shared with other virtual clusters (None: the only one).
         The listener from `listen` is called after the broker's own.
@@ -113,7 +117,7 @@ class Broker:
             before_opening=None if self.archives is None else self._attach,
         )
         logs = LogManager(
-            storage.logs, leading, clock, stream_of, self.cache, self._snapshots, self.reads, parts.producers
+            storage.logs, leading, clock, stream_of, self.cache, self._snapshots, self.reads, parts.producers, admit
         )
         self.topics = TopicTable(
             storage,

@@ -14,11 +14,12 @@ import msgspec
 import structlog
 
 from headrace.broker.partition.cache import Buffer, next_offset
-from headrace.broker.partition.source import UNCOMMITTED, UNKNOWN_SIZE, Isolation, Readable
+from headrace.broker.partition.source import COMMITTED, UNCOMMITTED, UNKNOWN_SIZE, Isolation, Readable
 from headrace.broker.runtime.budget import NeedsRoom, ReadBudget, Waiter
 from headrace.broker.runtime.clock import Clock, Timer
 from headrace.broker.runtime.scheduler import SLICE_S
 from headrace.topics.errors import TopicError
+from headrace.topics.transactions import AbortedTransaction
 
 _LEAST_WEIGHT = 2_048
 _LOOKS = 16
@@ -56,6 +57,8 @@ class Found(msgspec.Struct, gc=False):
     """See `Readable.has_gaps`."""
     chunks: list[Buffer] = []
     size: int = 0
+    aborted: list[AbortedTransaction] = []
+    """Aborted transactions of these records, for `READ_COMMITTED`."""
 
 
 FetchDone = Callable[[list[Found]], None]
@@ -112,7 +115,7 @@ class DelayedFetch:
 
     __slots__ = (
         "_again_ms", "_asks", "_budget", "_clock", "_deadline_ms", "_done", "_due", "_ends", "_first", "_granted",
-        "_max_bytes", "_min_bytes", "_missing", "_needs", "_pause_ms", "_task", "_timer", "_unsized",
+        "_max_bytes", "_min_bytes", "_missing", "_needs", "_older", "_pause_ms", "_task", "_timer", "_unsized",
         "_waited_from", "_waiter", "_wakeups", "_watched", "waited",
     )  # fmt: skip
 
@@ -150,6 +153,8 @@ class DelayedFetch:
         self._done: FetchDone | None = done
         self._watched: list[Readable] = []
         self._missing = 0
+        self._older: dict[int, tuple[int, list[AbortedTransaction]]] = {}
+        """Partition -> aborted transactions from storage, whose markers are before an offset."""
         self._ends: Sequence[int] = ()
         """Log end offsets known when storage was read. Empty: it was not read."""
         self._unsized = False
@@ -181,6 +186,7 @@ class DelayedFetch:
         self._waiter = None
         self._granted = granted
         self._missing, self._unsized, self._ends = 0, False, ()
+        self._older.clear()
         found, stored = self._from_memory()
         if not stored:
             self._settle(found)
@@ -229,15 +235,20 @@ class DelayedFetch:
             if isinstance(partition, Exception):
                 answer.error = partition
                 continue
+            committed = ask.isolation == COMMITTED
             try:
                 partition.check_readable(ask.offset)
+                if committed:
+                    partition.check_stable()
             except TopicError as error:
                 answer.error = error
                 continue
             if partition.at_end(ask.offset, ask.isolation):
                 continue
             # Read-ahead waits its turn, else it would take the room of partitions that must be read.
-            if not partition.cached(ask.offset, ahead=not stored):
+            if (committed and ask.offset < partition.aborted_from) or not partition.cached(
+                ask.offset, ahead=not stored
+            ):
                 stored.append(index)
                 continue
             if left <= 0 and not whole_first:
@@ -316,6 +327,10 @@ class DelayedFetch:
             chunks, size = await ask.partition.read_stored(
                 ask.offset, limit, join=ask.join, first=first, isolation=ask.isolation
             )
+            before = ask.partition.aborted_from
+            if chunks and ask.isolation == COMMITTED and ask.offset < before:
+                older = await ask.partition.aborted_before(ask.offset, before, next_offset(chunks))
+                self._older[index] = before, older
         except (TopicError, NeedsRoom) as error:
             return [], 0, error
         except Exception as error:
@@ -365,9 +380,11 @@ class DelayedFetch:
         self._stop_waiting()
         done, self._done = self._done, None
         assert done is not None
-        for ask, answer in zip(self._asks, found, strict=True):
+        for index, (ask, answer) in enumerate(zip(self._asks, found, strict=True)):
             partition = ask.partition
             if not isinstance(partition, Exception) and answer.error is None:
+                if ask.isolation == COMMITTED:
+                    _list_aborted(partition, ask.offset, answer, *self._older.get(index, (0, [])))
                 answer.log_start = partition.log_start
                 answer.log_end = partition.log_end
                 answer.stable_end = partition.visible_end(Isolation.READ_COMMITTED)
@@ -390,7 +407,7 @@ class DelayedFetch:
         if not self._watched:
             for ask in self._asks:
                 if not isinstance(ask.partition, Exception):
-                    ask.partition.watch(self._grown)
+                    ask.partition.watch(self._grown, ask.isolation)
                     self._watched.append(ask.partition)
 
     def _grown(self, size: int) -> None:
@@ -437,6 +454,23 @@ class DelayedFetch:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _list_aborted(
+    partition: Readable, offset: int, answer: Found, listed_before: int, older: list[AbortedTransaction]
+) -> None:
+    """List the aborted transactions of what is returned, as of now: a marker may have come while the fetch waited.
+
+    Those with a marker before `listed_before` are in `older`.
+    """
+    if not answer.chunks:
+        return
+    first = max(offset, listed_before)
+    if partition.aborted_from > first:
+        # Memory has forgotten some in the meantime. The client's next fetch reads them from storage.
+        answer.chunks, answer.size = [], 0
+        return
+    answer.aborted = older + partition.aborted(first, next_offset(answer.chunks))
 
 
 def _weight(answer: Found) -> int:

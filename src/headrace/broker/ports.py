@@ -3,6 +3,7 @@
 All calls raise `topics.errors` classes: `Fenced`, `StorageFull`, `StorageUnavailable`, or those documented.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
@@ -17,6 +18,7 @@ from headrace.topics.leader_epochs import LeaderEpochs
 from headrace.topics.model import Append, AppendDone, Lost, OpenedLog, PlaceDone, StoredBatch, Topic
 from headrace.topics.native import Entered, Extent, GroupLag, NativeRead, NativeStream
 from headrace.topics.producer_state import ProducerStateEntry
+from headrace.topics.transactions import AbortedTransaction, TransactionChanges, Transactions
 from headrace.transactions.model import StoredTransaction, TransactionChange
 
 
@@ -111,6 +113,12 @@ class LogLook(LogLookup, Protocol):
     def high_watermark(self) -> int:
         """Last stored high watermark, possibly an earlier one. 0: none."""
 
+    async def transactions(self) -> Transactions | None:
+        """Return the log's transactions up to its end; None if their index is lost."""
+
+    async def aborted(self, offset: int, before: int, end: int) -> list[AbortedTransaction]:
+        """See `LogStorage.aborted`."""
+
 
 class InSyncReplicas(Protocol):
     """Number of servers that have acknowledged data (`min.insync.replicas`)."""
@@ -171,11 +179,24 @@ class LogStorage(LogLookup, Protocol):
         offset: int | None,
         changes: dict[int, ProducerStateEntry | None],
         high_watermark: int | None = None,
+        transactions: TransactionChanges | None = None,
     ) -> None:
-        """Save changes of producers as of `offset`. None removes one.
+        """Save changes of producers and transactions as of `offset`. None removes a producer.
 
         `offset`: None while more follows; such changes may be ahead of the last `offset`. `high_watermark`: that of
         readers that wait for replicas, if any.
+        """
+
+    def allow_transactions(self) -> "asyncio.Task[None] | None":
+        """Begin to keep servers out that know no transactions, before the first one. None: done."""
+
+    async def rebuild_transactions(self, stream: str) -> Transactions:
+        """Return the transactions from all batches of a log as it was opened: their index is lost."""
+
+    async def aborted(self, stream: str, offset: int, before: int, end: int) -> list[AbortedTransaction]:
+        """Return saved aborted transactions by marker.
+
+        Their markers are from `offset` to before the offset `before`, and they begin before `end`.
         """
 
     async def trim(

@@ -57,6 +57,7 @@ class Code(IntEnum):
     POLICY_VIOLATION = 44
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45
     INVALID_PRODUCER_EPOCH = 47
+    INVALID_TXN_STATE = 48
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
     SECURITY_DISABLED = 54
     KAFKA_STORAGE_ERROR = 56
@@ -140,6 +141,9 @@ _TOPICS: dict[type[topics.TopicError], Code] = {
     # duplicate stored ones.
     topics.BehindRefused: Code.KAFKA_STORAGE_ERROR,
     topics.InvalidProducerEpoch: Code.INVALID_PRODUCER_EPOCH,
+    topics.InvalidTransactionState: Code.INVALID_TXN_STATE,
+    topics.TransactionUnverified: Code.INVALID_TXN_STATE,
+    topics.MissingTransactionalId: Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     # No client retries it, and all clients know it (Kafka 0.10.2).
     topics.OffsetsExhausted: Code.POLICY_VIOLATION,
     # Clients retry these after a lookup of the leader.

@@ -166,6 +166,7 @@ class BatchAppend:
     wait_ms: int
     log_append_ms: int
     log_start: int
+    transactional_id: str | None
 
     def append(self, now_ms: int) -> None:
         """Append the batch; `settle` gets the result. All batches of a request have the same `now_ms`."""
@@ -187,6 +188,7 @@ class BatchAppend:
                 zstd_allowed=self.version >= 7,
                 header=self.header,
                 wait_ms=self.wait_ms,
+                transactional_id=self.transactional_id,
             )
         except TopicError as error:
             self.settle(error)
@@ -216,6 +218,7 @@ class PartitionAppend(BatchAppend, msgspec.Struct, eq=False):
     index: int
     answer: Answer
     wait_ms: int
+    transactional_id: str | None = None
     batch: bytearray | memoryview = _NOTHING
     header: HeaderFields | None = None
     log_append_ms: int = -1
@@ -245,6 +248,7 @@ class SingleBatch(BatchAppend, Served, eq=False):
     wait_ms: int = 0
     log_append_ms: int = -1
     log_start: int = -1
+    transactional_id: str | None = None
 
     def serve(self) -> None:
         """Append the batch."""

@@ -109,10 +109,14 @@ def max_timestamp(batch: Buffer, base_offset: int) -> tuple[int, int] | None:
 def search(
     batch: Buffer, base_offset: int, first_offset: int, not_before: int | None, *, limit: int = LIMIT
 ) -> tuple[tuple[int, int] | None, int]:
-    """As `find_timestamp`, or `max_timestamp` without `not_before`; also return the decompressed size."""
+    """As `find_timestamp`, or `max_timestamp` without `not_before`; also return the decompressed size.
+
+    As in Kafka, a transaction marker is found as well.
+    """
     header = peek(batch)
     if header.is_control:
-        return None, 0
+        fits = base_offset >= first_offset and (not_before is None or header.max_timestamp >= not_before)
+        return ((base_offset, header.max_timestamp) if fits else None), 0
     decompressed = payload(header, batch, limit)
     found = accelerator.find(
         decompressed,

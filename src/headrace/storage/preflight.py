@@ -9,7 +9,7 @@ import redis.asyncio
 from redis.exceptions import ReadOnlyError
 
 from headrace.storage.errors import Evicting, TooOld, WrongKind, WrongLayout, unusable
-from headrace.storage.layout import LAYOUT_VERSION
+from headrace.storage.layout import LAYOUT_VERSION, TRANSACTIONS_LAYOUT_VERSION
 from headrace.storage.layout.keys import Keyspace
 from headrace.storage.redis.clients import ERRORS, Primary, cluster_of, on_primaries, primaries
 from headrace.storage.redis.url import without_password
@@ -170,7 +170,7 @@ async def _check_scripts(admin: redis.asyncio.Redis) -> None:
 
 def check_layout(found: str | None) -> None:
     """Raise WrongLayout if another version has written the keyspace."""
-    if found is None or found == str(LAYOUT_VERSION):
+    if found is None or found in {str(LAYOUT_VERSION), str(TRANSACTIONS_LAYOUT_VERSION)}:
         return
     older = found.isdecimal() and int(found) < LAYOUT_VERSION
     raise WrongLayout(

@@ -21,7 +21,7 @@ from headrace.storage.free_space import FreeSpace
 from headrace.storage.groups import RedisGroups
 from headrace.storage.journal.acks import JournaledAcks
 from headrace.storage.journal.journal import Journal
-from headrace.storage.layout import LAYOUT_VERSION
+from headrace.storage.layout import LAYOUT_VERSION, TRANSACTIONS_LAYOUT_VERSION
 from headrace.storage.layout.keys import Keyspace
 from headrace.storage.logs.redis_logs import DEFAULT_PRODUCER_EXPIRY_MS, RedisLogs
 from headrace.storage.logs.replay import replay
@@ -37,7 +37,7 @@ from headrace.storage.redis.url import Kind, StorageUrl
 from headrace.storage.topics import RedisTopics
 from headrace.storage.transactions import RedisTransactions
 from headrace.storage.valkey.aof import AppendOnlyFile
-from headrace.topics.errors import TopicError
+from headrace.topics.errors import StorageUnavailable, TopicError
 from headrace.topics.model import Topic
 
 _log = structlog.get_logger("headrace.storage")
@@ -105,6 +105,7 @@ class RedisStorage:
             counted=counted,
             copies=self.copies,
             file=file,
+            raise_layout=partial(_raise_layout, admin, keyspace, url),
         )
         self.native = RedisNative(
             self.scripts,
@@ -274,6 +275,15 @@ async def _end_older_servers(admin: redis.asyncio.Redis) -> None:
 async def _take_layout(admin: redis.asyncio.Redis, keyspace: Keyspace) -> str:
     check_layout(await _get_or_set(admin, keyspace.version, str(LAYOUT_VERSION)))
     return await _get_or_set(admin, keyspace.cluster_id, uuid4().hex[:22])
+
+
+async def _raise_layout(admin: redis.asyncio.Redis, keyspace: Keyspace, url: str) -> None:
+    """Keep servers out that know no transactions. Raises StorageUnavailable."""
+    try:
+        if text(await admin.get(keyspace.version) or "") == str(LAYOUT_VERSION):
+            await admin.set(keyspace.version, str(TRANSACTIONS_LAYOUT_VERSION))
+    except ERRORS as error:
+        raise StorageUnavailable(str(unusable(error, url))) from None
 
 
 async def _get_or_set(admin: redis.asyncio.Redis, key: str, value: str) -> str:

@@ -95,6 +95,18 @@ class InvalidProducerEpoch(TopicError):
     """A producer epoch older than the known one."""
 
 
+class InvalidTransactionState(TopicError):
+    """A batch that does not fit the transaction of its producer."""
+
+
+class TransactionUnverified(InvalidTransactionState):
+    """A transactional batch whose transaction ended, or was not confirmed, before it was stored."""
+
+
+class MissingTransactionalId(TopicError):
+    """A transactional batch in a request without a transactional id."""
+
+
 class TooManyProducers(TopicError):
     """An unknown producer while the server's limit of producers is reached."""
 

@@ -9,6 +9,7 @@ import msgspec
 from headrace.topics.errors import InvalidTopicName
 from headrace.topics.leader_epochs import LeaderEpochs
 from headrace.topics.producer_state import ProducerStateEntry
+from headrace.topics.transactions import Transactions
 
 
 class Topic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -48,6 +49,8 @@ class OpenedLog(msgspec.Struct, frozen=True, kw_only=True):
     """Producers whose state differs from the snapshot, and forgotten ones that it has."""
     high_watermark: int = 0
     """The last stored value, possibly an earlier one. 0: none."""
+    transactions: Transactions | None = msgspec.field(default_factory=Transactions)
+    """None: their index is lost, and only all batches of the log can restore it."""
 
 
 class Append(msgspec.Struct, frozen=True, gc=False):
@@ -62,6 +65,8 @@ class Append(msgspec.Struct, frozen=True, gc=False):
     producer_id: int = -1
     producer_epoch: int = -1
     base_sequence: int = -1
+    transaction: str | None = None
+    """Transactional id of a transactional batch, empty if its request has none. None for other batches."""
 
 
 class Appended(msgspec.Struct, frozen=True, gc=False):

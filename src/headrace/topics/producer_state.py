@@ -13,6 +13,8 @@ REMEMBERED = 5
 """Batches known per producer: the maximum that a client may have in flight (KIP-98)."""
 SEQUENCES = 2**31
 """Sequences wrap to 0 here."""
+NEVER_ENDED = -1
+"""Number of the last ended transaction of a producer without one."""
 _make = tuple.__new__
 """Creates a named tuple in a third of the time of its own `__new__`."""
 
@@ -25,13 +27,33 @@ class SentBatch(NamedTuple):
     base_offset: int
 
 
+class ProducerDescription(NamedTuple):
+    """A producer of one log, as DescribeProducers reports it. -1: none."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    last_use_ms: int
+    ended: int
+    """Number of its last ended transaction."""
+    transaction_start: int
+    """First offset of its open transaction."""
+
+
 class ProducerStateEntry:
     """State of a producer in one log."""
 
-    __slots__ = ("batches", "epoch", "expected", "last_use_ms")
+    __slots__ = ("batches", "ended", "epoch", "expected", "last_use_ms")
 
-    def __init__(self, epoch: int, batches: tuple[SentBatch, ...] = (), last_use_ms: int = 0) -> None:
-        """Restore the state. `batches` are at most five, newest first. `last_use_ms` is since the epoch."""
+    def __init__(
+        self, epoch: int, batches: tuple[SentBatch, ...] = (), last_use_ms: int = 0, ended: int = NEVER_ENDED
+    ) -> None:
+        """Restore the state.
+
+        `batches` are at most five, newest first. `last_use_ms` is since the epoch. `ended` is as the attribute.
+        """
+        self.ended = ended
+        """Number of its last transaction that ended here, modulo 2^31. It recognizes a repeated request to end it."""
         self.epoch = epoch
         self.batches = batches
         self.last_use_ms = last_use_ms
@@ -39,20 +61,23 @@ class ProducerStateEntry:
         """First sequence of its next batch. -1: any."""
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ProducerStateEntry) and (self.epoch, self.batches, self.last_use_ms) == (
-            other.epoch,
-            other.batches,
-            other.last_use_ms,
-        )
+        return isinstance(other, ProducerStateEntry) and (
+            self.epoch,
+            self.batches,
+            self.last_use_ms,
+            self.ended,
+        ) == (other.epoch, other.batches, other.last_use_ms, other.ended)
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"Producer({self.epoch}, {self.batches}, {self.last_use_ms})"
+        return f"Producer({self.epoch}, {self.batches}, {self.last_use_ms}, {self.ended})"
 
     def copy(self) -> Self:
         """Return a copy."""
-        return type(self)(self.epoch, self.batches, self.last_use_ms)
+        copied = type(self)(self.epoch, self.batches, self.last_use_ms, self.ended)
+        copied.expected = self.expected
+        return copied
 
     def find(self, epoch: int, first: int, span: int) -> int:
         """Return the base offset of the batch that this one repeats, or -1 for a new one.
@@ -78,6 +103,21 @@ class ProducerStateEntry:
     def expected_of(self, epoch: int) -> int:
         """Return the first sequence of its next batch in this or a new epoch."""
         return self.expected if epoch == self.epoch else 0
+
+    def repeats(self, epoch: int, first: int, span: int) -> bool:
+        """Whether it is one of the known batches."""
+        last = last_of(first, span)
+        return epoch == self.epoch and any((each.first, each.last) == (first, last) for each in self.batches)
+
+    def end(self, epoch: int, number: int, now_ms: int) -> None:
+        """Record the end of a transaction, whose epoch may be higher. `number` is negative if it is unknown."""
+        if epoch > self.epoch or not self.batches:
+            self.batches = ()
+            self.expected = 0
+        self.epoch = max(epoch, self.epoch)
+        if number >= 0:
+            self.ended = number
+        self.last_use_ms = now_ms
 
     def take(self, epoch: int, first: int, span: int, base_offset: int, now_ms: int) -> None:
         """Record a batch that `find` accepted."""

@@ -17,8 +17,9 @@ from headrace.topics.model import Append
 
 ZSTD = 4
 LOG_APPEND_TIME = 1
-_UNUSUAL = 0x10 | ZSTD | LOG_APPEND_TIME << 3
-"""Attribute bits that need a closer check: transactional, zstd, log append time."""
+_TRANSACTIONAL = 0x10
+_UNUSUAL = ZSTD | LOG_APPEND_TIME << 3
+"""Attribute bits that need a closer check: zstd, log append time."""
 
 
 def accept(
@@ -29,6 +30,7 @@ def accept(
     zstd_allowed: bool = True,
     most_bytes: int | None = None,
     header: HeaderFields | None = None,
+    transactional_id: str | None = None,
 ) -> Append:
     """Check a batch against the format and the topic's limits.
 
@@ -41,6 +43,7 @@ def accept(
         zstd_allowed: false for Produce requests below version 7 (KIP-110).
         most_bytes: replaces `max.message.bytes` for an API with its own limits.
         header: result of `records.batch.check`, if known.
+        transactional_id: that of the request, if any.
 
     Raises:
         MessageTooLarge, CorruptBatch, UnsupportedFormat, InvalidRecord, UnsupportedCompression, InvalidTimestamp.
@@ -62,6 +65,8 @@ def accept(
         raise InvalidTimestamp(f"timestamp {max_timestamp} is more than {config.timestamp_after_max_ms} ms ahead")
     elif 0 <= base_timestamp < now_ms - config.timestamp_before_max_ms:
         raise InvalidTimestamp(f"timestamp {base_timestamp} is more than {config.timestamp_before_max_ms} ms old")
+    if attributes & _TRANSACTIONAL:
+        return Append(batch, last_delta + 1, max_timestamp, producer_id, epoch, first, transactional_id or "")
     return Append(batch, last_delta + 1, max_timestamp, producer_id, epoch, first)
 
 
@@ -79,8 +84,6 @@ def _check(batch: bytearray | memoryview) -> HeaderFields:
 
 
 def _check_unusual(header: BatchHeader, *, zstd_allowed: bool) -> None:
-    if header.is_transactional:
-        raise InvalidRecord("a transactional batch: this server has no transactions")
     if header.codec == ZSTD and not zstd_allowed:
         raise UnsupportedCompression("zstd needs Produce version 7 or later")
     if header.timestamp_type == LOG_APPEND_TIME:

@@ -24,7 +24,7 @@ async def test_many_producers_are_written_down_in_pieces_and_the_offset_with_the
     save = storage.logs.save_producers
 
     async def noted(
-        stream: str, offset: int | None, changes: dict[int, ProducerStateEntry | None], shown: int | None
+        stream: str, offset: int | None, changes: dict[int, ProducerStateEntry | None], shown: int | None, *_: object
     ) -> None:
         written.append((offset, len(changes)))
         await save(stream, offset, changes, shown)
@@ -53,7 +53,7 @@ async def test_producers_are_saved_to_an_end_while_others_come_faster(
             partition.append(sent(0, producer=known[-1]), lambda _: None)
 
     async def noted(
-        stream: str, offset: int | None, changes: dict[int, ProducerStateEntry | None], shown: int | None
+        stream: str, offset: int | None, changes: dict[int, ProducerStateEntry | None], shown: int | None, *_: object
     ) -> None:
         written.append(offset)
         if len(written) > 10:
@@ -77,7 +77,7 @@ async def test_an_offset_is_written_behind_all_producers_up_to_it(
     turns = 0
 
     async def noted(
-        stream: str, offset: int | None, changes: dict[int, ProducerStateEntry | None], shown: int | None
+        stream: str, offset: int | None, changes: dict[int, ProducerStateEntry | None], shown: int | None, *more: object
     ) -> None:
         nonlocal turns
         turns += 1

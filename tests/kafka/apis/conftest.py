@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+from tests.kafka.transactional import transactional_server  # noqa: F401
 
 from headrace.testing import InProcessServer
 

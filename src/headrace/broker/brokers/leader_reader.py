@@ -13,6 +13,7 @@ from headrace.broker.partition.source import UNCOMMITTED, Isolation, Watcher, go
 from headrace.broker.partition.timestamps import FoundOffset, Searcher
 from headrace.broker.ports import LogLook, LogStorage
 from headrace.topics.errors import StorageUnavailable
+from headrace.topics.transactions import AbortedTransaction, Transactions
 
 _AT_ONCE = 64
 """Maximum batches of one read."""
@@ -28,8 +29,18 @@ class RemotePartitionReader:
 
     has_gaps = False
 
-    def __init__(self, partition: LeaderPartition, look: LogLook, log_end: int, *, high_watermark_known: bool) -> None:
+    def __init__(
+        self,
+        partition: LeaderPartition,
+        look: LogLook,
+        log_end: int,
+        transactions: Transactions,
+        *,
+        high_watermark_known: bool,
+    ) -> None:
         """Use `look_at`."""
+        transactions.finish(log_end)
+        self._transactions = transactions
         self.topic = partition.topic
         self.index = partition.index
         self.stream = partition.stream
@@ -64,7 +75,10 @@ class RemotePartitionReader:
                 end = least
             elif epochs is not None:
                 partition.learn_high_watermark(end, epochs.rows[-1].epoch)
-        return cls(partition, look, end, high_watermark_known=known)
+        transactions = await look.transactions()
+        if transactions is None:
+            raise StorageUnavailable(f"{stream}: the index of its transactions is being rebuilt")
+        return cls(partition, look, end, transactions, high_watermark_known=known)
 
     @property
     def _cold(self) -> RemotePartition | None:
@@ -111,8 +125,26 @@ class RemotePartitionReader:
         self._check_end()
 
     def visible_end(self, isolation: Isolation) -> int:
-        """Return the known high watermark."""
-        return self.log_end
+        """Return the known high watermark, or the last stable offset."""
+        if isolation == UNCOMMITTED:
+            return self.log_end
+        return max(self._transactions.stable_end(self.log_end), min(self.log_start, self.log_end))
+
+    def check_stable(self) -> None:
+        """Do nothing: `look_at` fails if the last stable offset is not known."""
+
+    @property
+    def aborted_from(self) -> int:
+        """See `Readable.aborted_from`."""
+        return self._transactions.aborted.complete_from
+
+    def aborted(self, offset: int, end: int) -> list[AbortedTransaction]:
+        """See `Readable.aborted`."""
+        return self._transactions.aborted.between(offset, end)
+
+    async def aborted_before(self, offset: int, before: int, end: int) -> list[AbortedTransaction]:
+        """See `Readable.aborted_before`."""
+        return await self._look.aborted(offset, before, end)
 
     def at_end(self, offset: int, isolation: Isolation = UNCOMMITTED) -> bool:
         """Whether a read would find nothing."""
@@ -149,7 +181,7 @@ class RemotePartitionReader:
         """See `Source.find_offset`."""
         return await offset_lookup.find(self._look, self, timestamp, searcher, self._cold, isolation)
 
-    def watch(self, watcher: Watcher) -> None:
+    def watch(self, watcher: Watcher, isolation: Isolation = UNCOMMITTED) -> None:
         """Do nothing: a snapshot does not grow."""
 
     def unwatch(self, watcher: Watcher) -> None:

@@ -17,7 +17,13 @@ from headrace.broker.native.partition import NativePartition
 from headrace.broker.native.stream_manager import natives_of
 from headrace.broker.partition.cache import Buffer
 from headrace.broker.partition.partition import Partition
-from headrace.broker.partition.source import UNCOMMITTED, Isolation, Readable, Watcher
+from headrace.broker.partition.source import (
+    UNCOMMITTED,
+    AlwaysStable,
+    Isolation,
+    Readable,
+    Watcher,
+)
 from headrace.broker.ports import GroupStorage
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.runtime.retry import retry_while_unavailable
@@ -39,7 +45,7 @@ from headrace.topics.native import GroupLag, NotAStream
 
 
 # Each fetch queries Redis at least once, because any client may add entries.
-class Reader:
+class Reader(AlwaysStable):
     """A partition for a reader without a group."""
 
     def __init__(self, partition: NativePartition) -> None:
@@ -93,7 +99,7 @@ class Reader:
         self._asked = True
         return await self.partition.read_stored(offset, limit, first=first, isolation=isolation)
 
-    def watch(self, watcher: Watcher) -> None:
+    def watch(self, watcher: Watcher, isolation: Isolation = UNCOMMITTED) -> None:
         """See `Readable`."""
         self.partition.watch(watcher)
 

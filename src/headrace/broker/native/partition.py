@@ -18,7 +18,16 @@ from headrace.broker.native.timestamps import find_first, find_latest
 from headrace.broker.partition.cache import Buffer, take
 from headrace.broker.partition.in_sync_replicas import check_replicas, done_with_copies
 from headrace.broker.partition.recovery import ExhaustionReport, log_storage_refusal
-from headrace.broker.partition.source import UNCOMMITTED, UNKNOWN_SIZE, Isolation, Watchers, changing, gone, outside
+from headrace.broker.partition.source import (
+    UNCOMMITTED,
+    UNKNOWN_SIZE,
+    AlwaysStable,
+    Isolation,
+    Watchers,
+    changing,
+    gone,
+    outside,
+)
 from headrace.broker.partition.timestamps import FoundOffset, Searcher, Special
 from headrace.broker.ports import NativeStorage
 from headrace.broker.runtime.budget import NeedsRoom
@@ -29,6 +38,7 @@ from headrace.records.streams import LARGEST_ENTRY
 from headrace.topics.errors import (
     BehindRefused,
     Fenced,
+    InvalidRecord,
     NotEnoughReplicas,
     OffsetsExhausted,
     OutOfOrderSequence,
@@ -57,7 +67,7 @@ class _Mark(NamedTuple):
     added: int
 
 
-class NativePartition:
+class NativePartition(AlwaysStable):
     """A partition of plain stream entries; implements `Partition`."""
 
     log = None
@@ -87,7 +97,7 @@ class NativePartition:
         self.paused = False
         self.storage = storage
         self._watchers = Watchers()
-        self.watch, self.unwatch = self._watchers.add, self._watchers.discard
+        self.watch, self.unwatch = self._watchers.watch, self._watchers.discard
         self.refusals = refusals or RejectedBatches(SystemClock().ticks_ms)
         self._under_way = InFlight()
         self._next = 0
@@ -233,6 +243,8 @@ class NativePartition:
         """
         if self.deleted:
             raise gone(self)
+        if append.transaction is not None:
+            raise InvalidRecord("a transactional batch: native topics have no transactions")
         if self.paused:
             self.refusals.refuse(append)
             raise changing(self)

@@ -6,25 +6,26 @@ from functools import partial
 
 from headrace.aio.tasks import log_unhandled
 from headrace.broker.partition import offset_lookup
+from headrace.broker.partition.admission import Admission, AdmissionEvents, Held
 from headrace.broker.partition.cache import CacheBudget
-from headrace.broker.partition.high_watermark import Replication, ReplicationEvents
-from headrace.broker.partition.producer_snapshots import ProducerStateSnapshots, SnapshotSchedule
+from headrace.broker.partition.high_watermark import ReplicationEvents
+from headrace.broker.partition.producer_snapshots import SnapshotSchedule
 from headrace.broker.partition.producer_total import ProducerTotal
-from headrace.broker.partition.reader import ReadableLog
-from headrace.broker.partition.recovery import ExhaustionReport, log_given_up, log_lost, reopened
-from headrace.broker.partition.source import UNCOMMITTED, Isolation, changing, gone, outside
+from headrace.broker.partition.recovery import ExhaustionReport, log_given_up, log_lost, rebuilt, reopened
+from headrace.broker.partition.saved_log import SavedLog
+from headrace.broker.partition.source import COMMITTED, UNCOMMITTED, Isolation, changing, gone, outside
 from headrace.broker.partition.timestamps import FoundOffset, Searcher
 from headrace.broker.ports import LogStorage
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.runtime.clock import Clock
 from headrace.membership.view import Leader
 from headrace.records.accelerator import stamp
-from headrace.topics.append import OffsetAssigner
+from headrace.records.markers import Marker, build_marker
+from headrace.topics.append import EndStep, OffsetAssigner
 from headrace.topics.errors import (
     Fenced,
     NotEnoughReplicas,
     NotLeader,
-    OffsetOutOfRange,
     OffsetsExhausted,
     PartitionOffline,
     StorageNotWritten,
@@ -33,10 +34,10 @@ from headrace.topics.errors import (
 )
 from headrace.topics.leader_epochs import LeaderEpochs
 from headrace.topics.model import Append, AppendDone, Appended, OpenedLog, PlaceDone
-from headrace.topics.rejected_batches import RejectedBatches
+from headrace.topics.transactions import UNNUMBERED, Transactions
 
 
-class LeaderPartition(ReadableLog):
+class LeaderPartition(SavedLog):
     """A log partition that this server leads or may lead.
 
     The log end is the high watermark: the end of the acknowledged and sufficiently replicated batches. It never
@@ -59,44 +60,21 @@ class LeaderPartition(ReadableLog):
 
         `reads` is the budget for read-ahead (None: a separate one), `total` counts all logs' producers.
         """
-        super().__init__(stream, storage, budget, reads)
-        self.topic = topic
-        self.index = index
+        super().__init__(topic, index, stream, storage, budget, clock, snapshots, reads, total)
         self.leader_epoch = 0
-        self.deleted = self.paused = False
+        self.paused = False
         self.leader: int | None = None
         self.named = Leader(-1, -1)
         self.opened: Callable[[LeaderPartition], None] = lambda _: None
         """Called whenever this server becomes leader."""
         self._view: int | None = None
         """Broker epoch by which this server leads; None for a single server."""
-        self._elsewhere: NotLeader | None = None
-        """Why clients can neither read nor write here."""
-        self._clock = clock
-        self.replication = Replication(f"{topic}-{index}", stream, storage.copies, budget)
-        self._saving = ProducerStateSnapshots(topic, index, stream, storage)
-        self._snapshots = snapshots
-        self._save_due = False
-        self._writing = asyncio.Lock()
-        self.refusals = RejectedBatches(clock.ticks_ms, *(() if total is None else (total.try_take,)))
-        self._total = total
-        if total is not None:
-            total.add(self)
-        self._owner = OffsetAssigner(0, refused=self.refusals)
+        self.admission = Admission(storage.allow_transactions)
+        """Transactional batches that wait for their coordinator."""
+        self._index_rebuild: asyncio.Task[None] | None = None
         self._epochs: LeaderEpochs | None = None
-        self._fenced_reason: Exception | None = StorageUnavailable(f"{topic}-{index} is not open")
         self._recovery: asyncio.Task[None] | None = None
         self._exhaustion = ExhaustionReport()
-
-    @property
-    def producers(self) -> int:
-        """See `ProducerLog.producers`."""
-        return len(self._owner.producers) + len(self.refusals.first)
-
-    def expire_silent(self, silent_ms: int) -> None:
-        """See `ProducerLog.expire_silent`."""
-        self.expire_producers(self._clock.now_ms() - silent_ms)
-        self.refusals.expire(silent_ms)
 
     @property
     def log(self) -> "LeaderPartition":
@@ -120,12 +98,15 @@ class LeaderPartition(ReadableLog):
 
     def _take_over(self, opened: OpenedLog) -> None:
         # Placed while the log was in doubt: a producer's retry finds them.
-        self.replication.fail(StorageUnavailable(f"{self.topic}-{self.index} was recovered again"), self._events())
+        self._fail_waiting(StorageUnavailable(f"{self.topic}-{self.index} was recovered again"))
         before, known = self.log_end, self._epochs is not None and self._elsewhere is None
         # After a data loss, a broker that this one missed may have led the log and restored its length.
         kept = min(opened.epochs.kept(before, self.leader_epoch), opened.next_offset) if known else 0
         count, producers = (lambda: None) if self._total is None else self._total.take, self.producers
-        self._owner = OffsetAssigner(opened.next_offset, opened.producers, opened.unsaved, self.refusals, count)
+        transactions = opened.transactions
+        self._owner = OffsetAssigner(
+            opened.next_offset, opened.producers, opened.unsaved, self.refusals, count, transactions
+        )
         if self._total is not None:
             self._total.opened(self.producers - producers)
         self._epochs = opened.epochs
@@ -136,6 +117,9 @@ class LeaderPartition(ReadableLog):
             log_lost(self.topic, self.index, before - kept, self.leader_epoch)
         self.local_start = opened.log_start
         self.log_end = self.replication.high_watermark_at_opening(before, opened)
+        self._use_transactions(transactions)
+        if transactions is None:
+            self._index_rebuild = asyncio.get_running_loop().create_task(self._rebuild_index())
         if self.replication.min_insync > 1:
             # The next leader must know this.
             self.save_soon()
@@ -143,7 +127,7 @@ class LeaderPartition(ReadableLog):
         if not same:
             self._clear(self.log_end)
         if known and not same:
-            self._watchers.notify(1 if self.log_end > before else 0)
+            self._notify(1 if self.log_end > before else 0)
         self.replication.hold_opened(opened.next_offset, self._events())
         self.opened(self)
 
@@ -151,11 +135,6 @@ class LeaderPartition(ReadableLog):
     def is_open(self) -> bool:
         """Whether it accepts writes now or will soon without intervention."""
         return self._fenced_reason is None or self._recovery is not None
-
-    @property
-    def is_writable(self) -> bool:
-        """Whether a batch can be stored, unless the topic is being changed."""
-        return self._fenced_reason is None and not self.deleted
 
     @property
     def fenced_reason(self) -> Exception | None:
@@ -201,12 +180,12 @@ class LeaderPartition(ReadableLog):
             if self._recovery is not None:
                 self._recovery.cancel()
                 self._recovery = None
-            self.replication.fail(self._fenced_reason, self._events())
+            self._fail_waiting(self._fenced_reason)
             self._snapshots.discard(self)
             self._save_due = False
             self.replication.high_watermark_known = True
             self._clear(self.log_end)
-            self._watchers.notify(0)
+            self._notify(0)
         self.leader = leader
 
     def led_elsewhere(self) -> None:
@@ -230,7 +209,7 @@ class LeaderPartition(ReadableLog):
         if self._fenced_reason is not None or self.deleted:
             return
         self._fenced_reason = error
-        self.replication.fail(error, self._events())
+        self._fail_waiting(error)
         self._recovery = asyncio.get_running_loop().create_task(self._recover(error))
 
     async def _recover(self, reason: Exception) -> None:
@@ -254,8 +233,10 @@ class LeaderPartition(ReadableLog):
         self._recovery = None
         self._take_over(opened)
 
-    def append(self, append: Append, done: AppendDone, copies: int = 1, wait_ms: int = 0) -> None:
-        """See `Partition.append`.
+    def append(
+        self, append: Append, done: AppendDone, copies: int = 1, wait_ms: int = 0, number: int | None = None
+    ) -> None:
+        """See `Partition.append`. `number` is that of a transaction that its coordinator has confirmed.
 
         Raises:
             StorageUnavailable, StorageFull: storage accepts nothing now.
@@ -263,10 +244,18 @@ class LeaderPartition(ReadableLog):
             NotEnoughReplicas: too few replicas follow.
             OutOfOrderSequence, InvalidProducerEpoch: the producer's sequence does not fit.
             OffsetsExhausted: the partition has no offsets left.
+            InvalidTransactionState, MissingTransactionalId, InvalidRecord: a transactional batch, or one of a producer
+                with an open transaction, does not fit.
         """
         if self._fenced_reason is not None or self.paused or self.deleted:
             self.refusals.refuse(append)
             raise self._refusal()
+        if number is None:
+            if (append.transaction is not None or self.admission.guards) and self._must_wait(
+                Held(append, done, copies, wait_ms)
+            ):
+                return
+            number = UNNUMBERED
         replication = self.replication
         queue = replication.queue
         if copies > 1 or (queue is not None and queue.holds):
@@ -276,7 +265,7 @@ class LeaderPartition(ReadableLog):
                 self.refusals.refuse(append)
                 raise
         try:
-            placed = self._owner.assign(append, self._clock.now_ms())
+            placed = self._owner.assign(append, self._clock.now_ms(), number)
         except OffsetsExhausted as error:
             self._exhaustion.report(self.topic, self.index, error)
             raise
@@ -293,6 +282,16 @@ class LeaderPartition(ReadableLog):
             replication.made_queue()
             then = partial(self._hold, append, placed, done, copies, wait_ms)
         self._storage.place(self.stream, append, base_offset, then)
+
+    def _must_wait(self, held: Held) -> bool:
+        if held.append.transaction is not None:
+            self.admission.check(held.append)
+            self.check_stable()
+        events = AdmissionEvents(self._append_held, self.refusals.refuse)
+        return self.admission.takes(self._owner, self.topic, self.index, held, events)
+
+    def _append_held(self, held: Held, number: int | None) -> None:
+        self.append(*held, number)
 
     def _refusal(self) -> Exception:
         if self.deleted:
@@ -322,6 +321,11 @@ class LeaderPartition(ReadableLog):
             self.save_soon()
         if self._watchers:
             self._watchers.notify(size)
+        transactions = self._owner.transactions
+        if transactions.used:
+            self._stable_watchers.grown(transactions, placed.base_offset, log_end, size)
+        elif self._stable_watchers:
+            self._stable_watchers.notify(size)
         try:
             done(placed)
         except Exception:
@@ -356,7 +360,75 @@ class LeaderPartition(ReadableLog):
             self.log_end = end
             self._clear(end)
             self.save_soon()
-        self._watchers.notify(0)
+        self._owner.transactions.finish(end)
+        self._notify(0)
+
+    def _fail_waiting(self, error: Exception) -> None:
+        self.replication.fail(error, self._events())
+        self.admission.fail(error)
+        if self._index_rebuild is not None:
+            self._index_rebuild.cancel()
+            self._index_rebuild = None
+
+    def _use_transactions(self, transactions: Transactions | None) -> None:
+        if self.transactions is not None:
+            self.transactions.aborted.release()
+        self.transactions = transactions
+        if transactions is not None:
+            self._owner.transactions = transactions
+            transactions.aborted.trim(self.local_start)
+            transactions.finish(self.log_end)
+            self._stable_watchers.begin()
+
+    async def _rebuild_index(self) -> None:
+        """Read all batches, because the index of transactions is lost. Aborted ones must not appear as committed."""
+        found = await rebuilt(self.topic, self.index, self._storage.rebuild_transactions, self.stream, self._clock)
+        self._index_rebuild = None
+        self._use_transactions(found)
+        self.save_soon()
+        self._notify(0)
+
+    # Ends of transactions: see `headrace.broker.participants`
+
+    def end_step(self, marker: Marker) -> EndStep:
+        """Return what the end of a transaction requires; see `OffsetAssigner.check_end`.
+
+        Raises:
+            InvalidProducerEpoch: a higher epoch is known.
+            NotLeader, StorageUnavailable, UnknownTopic: it cannot be written here now.
+        """
+        if self._fenced_reason is not None or self.paused or self.deleted:
+            raise self._refusal()
+        self.check_stable()
+        step = self._owner.check_end(marker)
+        if step is not EndStep.REPEATED:
+            self.admission.invalidate(marker.producer_id)
+        return step
+
+    def append_marker(self, marker: Marker, done: AppendDone, wait_ms: int) -> None:
+        """Append the marker of an open transaction. `done` waits at most `wait_ms` for replicas.
+
+        A negative number is replaced by that of the producer's last transaction. Raises OffsetsExhausted,
+        TooManyProducers.
+        """
+        if marker.number < 0:
+            known = self._owner.producers.get(marker.producer_id)
+            marker = marker._replace(number=UNNUMBERED if known is None else known.ended)
+        now_ms = self._clock.now_ms()
+        offset = self._owner.assign_marker(marker, now_ms)
+        append, placed = Append(build_marker(marker, now_ms), 1, now_ms), Appended(offset)
+        stamp(append.batch, offset, self.leader_epoch)
+        self.save_soon()
+        copies, queue = self.replication.min_insync, self.replication.queue
+        if copies == 1 and queue is None:
+            then: PlaceDone = partial(self.finish_append, append, placed, done)
+        else:
+            then = partial(self._hold, append, placed, done, copies, wait_ms)
+        self._storage.place(self.stream, append, offset, then)
+
+    def _notify(self, size: int) -> None:
+        self._watchers.notify(size)
+        self._stable_watchers.notify(size)
 
     def check_readable(self, offset: int) -> None:
         """Raise OffsetOutOfRange if `offset` is certainly not in the log; UnknownTopic once it is deleted."""
@@ -379,6 +451,8 @@ class LeaderPartition(ReadableLog):
     async def find_offset(self, timestamp: int, searcher: Searcher, isolation: Isolation = UNCOMMITTED) -> FoundOffset:
         """See `offset_lookup.find`."""
         self.check_led()
+        if isolation == COMMITTED:
+            self.check_stable()
         return await offset_lookup.find(self._storage, self, timestamp, searcher, self.cold, isolation)
 
     async def ask_end(self) -> None:
@@ -400,80 +474,15 @@ class LeaderPartition(ReadableLog):
         """See `Source.kept`."""
         return offset if self._epochs is None else self._epochs.kept_for(offset, leader_epoch)
 
-    def save_soon(self) -> None:
-        """Save changed producers and the high watermark within 1 s."""
-        if not self._save_due:
-            self._save_due = True
-            self._snapshots.add(self)
-
-    def use(self, snapshots: SnapshotSchedule) -> None:
-        """Use another snapshot schedule: the current one may end with its virtual cluster."""
-        if snapshots is self._snapshots:
-            return
-        self._snapshots.discard(self)
-        self._snapshots = snapshots
-        # Include snapshots under way, because they may fail.
-        snapshots.add(self)
-
-    async def save_producers(self) -> None:
-        """Save changed producers. Raises TopicError; the log is then recovered if necessary."""
-        async with self._writing:  # a later save may rely on this one
-            self._save_due = False
-            if self.is_writable:
-                try:
-                    await self._saving.save(self.log_end if self.replication.min_insync > 1 else None)
-                except Fenced as error:
-                    self.on_lost(StorageUnavailable(str(error)))
-                    raise
-
-    def expire_producers(self, before_ms: int) -> None:
-        """See `Partition.expire_producers`."""
-        if self._saving.expire_producers(before_ms):
-            self._snapshots.add(self)
-
-    async def trim(self, before_ms: int | None, max_bytes: int | None, up_to: int | None = None) -> None:
-        """Apply retention. Saves the producers of trimmed batches first, keeps batches that wait for replicas."""
-        if (before_ms is None and max_bytes is None) or self._elsewhere is not None:
-            return
-        await self.save_producers()
-        if self.replication.queue is not None:
-            up_to = self.log_end if up_to is None else min(up_to, self.log_end)
-        trimmed = await self._storage.trim(self.stream, before_ms=before_ms, max_bytes=max_bytes, up_to=up_to)
-        self._trimmed(trimmed)
-
-    async def delete_before(self, offset: int) -> None:
-        """Raise the log start offset, also within a batch. Raises OffsetOutOfRange."""
-        self.check_led()
-        if offset > self.log_end:
-            raise OffsetOutOfRange(f"{self.topic}-{self.index}: offset {offset} is beyond {self.log_end}")
-        if self.cold is not None:
-            await self.cold.raise_start(offset)
-        await self._storage.settle(self.stream)
-        await self.save_producers()
-        self._trimmed(await self._storage.trim(self.stream, before_offset=offset))
-
-    async def settle(self) -> None:
-        """See `Partition.settle`. Raises StorageUnavailable."""
-        await self.save_producers()
-        await self._storage.settle(self.stream)
-        await self.replication.settle()
-        if self._fenced_reason is not None:
-            # The waiting batches failed; recovery makes stored ones readable.
-            raise StorageUnavailable(f"{self.topic}-{self.index}: {self._fenced_reason}")
-
-    async def mirror_offset(self, group: str, offset: int) -> None:
-        """See `Partition.mirror_offset`."""
-        if offset >= 0 and self._elsewhere is None:
-            await self._storage.mirror_offset(self.stream, group, offset)
-
     def close(self) -> None:
         """See `Partition.close`."""
         self.deleted = True
+        self._use_transactions(Transactions())
         self._clear(self.log_end)
-        self.replication.fail(gone(self), self._events())
+        self._fail_waiting(gone(self))
         self._saving.end()
         self._snapshots.discard(self)
         if self._recovery is not None:
             self._recovery.cancel()
         self._storage.forget(self.stream, self.on_lost)
-        self._watchers.notify(0)
+        self._notify(0)

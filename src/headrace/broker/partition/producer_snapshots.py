@@ -137,12 +137,12 @@ class ProducerStateSnapshots:
         if self._unproven is fenced_reason:
             self._unproven = None
 
-    async def save(self, shown: int | None) -> None:
+    async def save(self, shown: int | None, log_start: int) -> None:
         """Save changed producers, so that the next recovery reads few batches.
 
         Changes during the save wait for the next one: new producers may arrive faster than they are saved. An active
-        producer's state may be newer than the snapshot's offset. `shown` is the high watermark, if readers wait for
-        replicas.
+        producer's state may be newer than the snapshot's offset; transactions are as of that offset. `shown` is the
+        high watermark, if readers wait for replicas. Aborted transactions before `log_start` are removed.
 
         Raises:
             Fenced: another broker led the log.
@@ -150,7 +150,7 @@ class ProducerStateSnapshots:
             StorageUnavailable, StorageFull: storage cannot write.
         """
         try:
-            await self._save(shown)
+            await self._save(shown, log_start)
         except Fenced:
             self.overtake()
             raise
@@ -158,12 +158,12 @@ class ProducerStateSnapshots:
             await self.look_who_led()
             raise
 
-    async def _save(self, shown: int | None) -> None:
+    async def _save(self, shown: int | None, log_start: int) -> None:
         owner = self._owner
         as_of, unproven = (owner.next_offset, shown), self._unproven
         if as_of == self._saved_to and not owner.unsaved and unproven is None:
             return
-        changed = owner.take_changed()
+        changed, transactions = owner.take_changed(), owner.transactions.take_changes(log_start)
         try:
             for start in range(0, max(len(changed), 1), _AT_ONCE):
                 if owner is not self._owner:
@@ -171,9 +171,12 @@ class ProducerStateSnapshots:
                 last = start + _AT_ONCE >= len(changed)
                 offset, high_watermark = as_of if last else (None, None)
                 changes = owner.as_they_are(changed[start : start + _AT_ONCE])
-                await self._storage.save_producers(self._stream, offset, changes, high_watermark)
+                await self._storage.save_producers(
+                    self._stream, offset, changes, high_watermark, transactions if last else None
+                )
         except BaseException:
             owner.keep_changed(changed)
+            owner.transactions.keep_changes(transactions)
             raise
         if owner is self._owner:
             self._saved_to = as_of

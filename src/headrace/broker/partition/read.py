@@ -1,14 +1,21 @@
 """Read a partition into a sink, which is a partial API response with a remaining size."""
 
+from collections.abc import Sequence
+from struct import Struct
 from typing import Protocol
 
-from headrace.broker.partition.cache import Buffer
+from headrace.broker.partition.cache import Buffer, next_offset
 from headrace.broker.partition.source import UNCOMMITTED, Isolation, Source
 from headrace.broker.runtime.budget import NeedsRoom, ReadBudget
+from headrace.records.batch import ATTRIBUTES_AT, PRODUCER_AT
 from headrace.topics.errors import StorageUnavailable
+from headrace.topics.transactions import AbortedTransaction
 
 _USUAL_BYTES = 1 << 20
 """A record of up to this size needs no memory reservation."""
+_ATTRIBUTES_LOW = ATTRIBUTES_AT + 1
+_TRANSACTIONAL, _CONTROL = 0x10, 0x20
+_BASE_OFFSET = Struct(">q")
 _LISTED = 32 << 10
 """Bytes of the newest batches passed to a sink at once. Many requests may read thousands of small batches in one
 turn of the event loop.
@@ -52,10 +59,10 @@ async def read(
     partition.check_readable(offset)
     began = offset
     while offset < partition.visible_end(isolation) and (room := sink.room()) > 0:
-        if partition.cached(offset):
+        if partition.cached(offset) and (isolation == UNCOMMITTED or offset >= partition.aborted_from):
             wanted = min(room, _LISTED) if partition.cached(offset, ahead=False) else room
             pieces, _ = partition.read_cached(offset, wanted, whole_first=True, isolation=isolation)
-            following = await sink.take(partition, pieces, offset, not_before_ms) if pieces else None
+            following = await _take(partition, pieces, offset, sink, not_before_ms, isolation)
         else:
             try:
                 following = await _take_stored(
@@ -95,4 +102,46 @@ async def _take_stored(
             except NeedsRoom as wanted:
                 more = wanted.size
                 continue
-            return await sink.take(partition, pieces, offset, not_before_ms) if pieces else None
+            return await _take(partition, pieces, offset, sink, not_before_ms, isolation)
+
+
+async def _take(
+    partition: Source,
+    pieces: list[Buffer],
+    offset: int,
+    sink: Sink,
+    not_before_ms: int | None,
+    isolation: Isolation,
+) -> int | None:
+    """Give batches to the sink, for committed records without those of aborted transactions."""
+    if not pieces:
+        return None
+    if isolation == UNCOMMITTED:
+        return await sink.take(partition, pieces, offset, not_before_ms)
+    end, before = next_offset(pieces), partition.aborted_from
+    older = await partition.aborted_before(offset, before, end) if offset < before else []
+    kept = committed(pieces, [*older, *partition.aborted(max(offset, before), end)])
+    if not kept:
+        return end
+    following = await sink.take(partition, kept, offset, not_before_ms)
+    return end if following == next_offset(kept) else following
+
+
+def committed(batches: list[Buffer], aborted: Sequence[AbortedTransaction]) -> list[Buffer]:
+    """Return the batches without markers and without those of aborted transactions. None may be joined."""
+    if not any(batch[_ATTRIBUTES_LOW] & _TRANSACTIONAL for batch in batches):
+        return batches
+    spans: dict[int, list[tuple[int, int]]] = {}
+    for each in aborted:
+        spans.setdefault(each.producer_id, []).append((each.first_offset, each.marker_offset))
+    return [batch for batch in batches if not _is_hidden(batch, spans)]
+
+
+def _is_hidden(batch: Buffer, spans: dict[int, list[tuple[int, int]]]) -> bool:
+    attributes = batch[_ATTRIBUTES_LOW]
+    if not attributes & _TRANSACTIONAL:
+        return False
+    if attributes & _CONTROL:
+        return True
+    offset, producer_id = _BASE_OFFSET.unpack_from(batch)[0], _BASE_OFFSET.unpack_from(batch, PRODUCER_AT)[0]
+    return any(first <= offset < marker for first, marker in spans.get(producer_id, ()))

@@ -9,11 +9,13 @@ from typing import Any, NamedTuple, Protocol
 
 from headrace.broker.partition.cache import Buffer, CacheBudget, Tail, first_readable, fitting
 from headrace.broker.partition.remote_log import RemotePartition
-from headrace.broker.partition.source import UNCOMMITTED, Isolation, Watcher, Watchers
+from headrace.broker.partition.source import UNCOMMITTED, Isolation, StableWatchers, Watcher, Watchers
 from headrace.broker.ports import LogStorage
 from headrace.broker.runtime.budget import ReadAheadBudget, ReadBudget, bytes_of
 from headrace.records.batch import HEADER_SIZE, read_header
+from headrace.topics.errors import NotLeader
 from headrace.topics.model import StoredBatch
+from headrace.topics.transactions import AbortedTransaction, Transactions
 
 ANSWER_TURNS = 4
 """Event loop turns before read-ahead starts, so that it does not delay the response."""
@@ -247,7 +249,11 @@ class ReadableLog:
         """The newest batches."""
         self._index = LogIndex(0)
         """Byte positions of the batches since the index was cleared."""
+        self.transactions: Transactions | None = Transactions()
+        """None: their index is being rebuilt, so nothing is known to be committed."""
         self._watchers = Watchers()
+        self._stable_watchers = StableWatchers()
+        """Watchers of readers of committed records, in a log with transactions."""
         self._cold_reads = ColdReads()
         self._reads = reads or ReadBudget()
         self._ahead = ReadAhead(self._reads)
@@ -258,20 +264,43 @@ class ReadableLog:
         return first_readable(None if self.cold is None else self.cold.start, self.local_start)
 
     def visible_end(self, isolation: Isolation) -> int:
-        """Return the high watermark: every stored batch is stable."""
-        return self.log_end
+        """Return the high watermark, or the last stable offset for committed records."""
+        transactions = self.transactions
+        if isolation == UNCOMMITTED or (transactions is not None and not transactions.used):
+            return self.log_end
+        least = min(self.log_start, self.log_end)
+        return least if transactions is None else max(transactions.stable_end(self.log_end), least)
+
+    def check_stable(self) -> None:
+        """See `Readable.check_stable`."""
+        if self.transactions is None:
+            raise NotLeader(f"{self.stream}: the index of its transactions is being rebuilt")
+
+    @property
+    def aborted_from(self) -> int:
+        """See `Readable.aborted_from`."""
+        return 0 if self.transactions is None else self.transactions.aborted.complete_from
+
+    def aborted(self, offset: int, end: int) -> list[AbortedTransaction]:
+        """See `Readable.aborted`."""
+        return [] if self.transactions is None else self.transactions.aborted.between(offset, end)
+
+    async def aborted_before(self, offset: int, before: int, end: int) -> list[AbortedTransaction]:
+        """See `Readable.aborted_before`."""
+        return await self._storage.aborted(self.stream, offset, before, end)
 
     def at_end(self, offset: int, isolation: Isolation = UNCOMMITTED) -> bool:
         """See `Readable.at_end`."""
         return offset >= self.visible_end(isolation)
 
-    def watch(self, watcher: Watcher) -> None:
+    def watch(self, watcher: Watcher, isolation: Isolation = UNCOMMITTED) -> None:
         """See `Readable.watch`."""
-        self._watchers.add(watcher)
+        (self._watchers if isolation == UNCOMMITTED else self._stable_watchers).add(watcher)
 
     def unwatch(self, watcher: Watcher) -> None:
         """See `Readable.unwatch`."""
         self._watchers.discard(watcher)
+        self._stable_watchers.discard(watcher)
 
     async def size(self) -> int:
         """Return the bytes of its batches in Redis."""
@@ -279,6 +308,8 @@ class ReadableLog:
 
     def _trimmed(self, log_start: int) -> None:
         self.local_start = max(self.local_start, log_start)
+        if self.transactions is not None:
+            self.transactions.aborted.trim(self.local_start)
 
     def _clear(self, log_end: int) -> None:
         self._tail.clear(log_end)

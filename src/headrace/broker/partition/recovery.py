@@ -10,6 +10,7 @@ from headrace.broker.runtime.retry import backoff
 from headrace.topics.errors import Fenced, StorageFull, StorageMoving, StorageUnavailable, TopicError, UnknownTopic
 from headrace.topics.leader_epochs import LeaderEpochs
 from headrace.topics.model import OpenedLog
+from headrace.topics.transactions import Transactions
 
 _log = structlog.get_logger("headrace.broker.partition")
 _RETRY_MS, _MOST_RETRY_MS = 50, 2_000
@@ -105,6 +106,19 @@ class ExhaustionReport:
                 partition=index,
                 reason=str(reason),
             )
+
+
+async def rebuilt(
+    topic: str, index: int, rebuild: Callable[[str], Awaitable[Transactions]], stream: str, clock: Clock
+) -> Transactions:
+    """Read a log's transactions from all of its batches, and retry while storage does not respond."""
+    _log.warning("the index of transactions is lost and is read from the log", topic=topic, partition=index)
+    tries = backoff(clock, _RETRY_MS, _MOST_RETRY_MS)
+    while True:
+        try:
+            return await rebuild(stream)
+        except TopicError:
+            await tries.pause()
 
 
 async def opened_last_by(storage: LogStorage, stream: str, epochs: LeaderEpochs | None) -> bool:

@@ -8,6 +8,7 @@ from headrace.aio.tasks import log_unhandled
 from headrace.broker.partition.cache import Buffer
 from headrace.broker.partition.timestamps import FoundOffset, Searcher
 from headrace.topics.errors import OffsetOutOfRange, StorageUnavailable, UnknownTopic
+from headrace.topics.transactions import AbortedTransaction, Transactions
 
 Watcher = Callable[[int], None]
 """Called with the bytes of each batch that becomes readable, and with 0 when the partition is removed."""
@@ -28,6 +29,7 @@ class Isolation(IntEnum):
 
 
 UNCOMMITTED: Final = Isolation.READ_UNCOMMITTED
+COMMITTED: Final = Isolation.READ_COMMITTED
 
 
 class Readable(Protocol):
@@ -84,11 +86,44 @@ class Readable(Protocol):
         raises NeedsRoom.
         """
 
-    def watch(self, watcher: Watcher) -> None:
-        """Call `watcher` for every batch from now on."""
+    def check_stable(self) -> None:
+        """Raise NotLeader if the last stable offset is not known yet."""
+
+    @property
+    def aborted_from(self) -> int:
+        """Offset from which `aborted` is complete."""
+
+    def aborted(self, offset: int, end: int) -> list[AbortedTransaction]:
+        """Return aborted transactions that begin before `end` and have their marker from `offset` on.
+
+        Those with a marker before `aborted_from` are missing: see `aborted_before`.
+        """
+
+    async def aborted_before(self, offset: int, before: int, end: int) -> list[AbortedTransaction]:
+        """Return those of `aborted` with a marker before the offset `before`, from storage."""
+
+    def watch(self, watcher: Watcher, isolation: Isolation = UNCOMMITTED) -> None:
+        """Call `watcher` for every batch from now on, or when the last stable offset moves for committed records."""
 
     def unwatch(self, watcher: Watcher) -> None:
         """Stop calling `watcher`. Do nothing if it was not registered."""
+
+
+class AlwaysStable:
+    """What `Readable` requires of a partition without transactions."""
+
+    aborted_from = 0
+
+    def check_stable(self) -> None:
+        """Do nothing: every record is committed."""
+
+    def aborted(self, offset: int, end: int) -> list[AbortedTransaction]:
+        """Return nothing."""
+        return []
+
+    async def aborted_before(self, offset: int, before: int, end: int) -> list[AbortedTransaction]:
+        """Return nothing."""
+        return []
 
 
 class Source(Readable, Protocol):
@@ -151,6 +186,10 @@ def outside(partition: Source, offset: int, log_start: int, log_end: int) -> Off
 class Watchers(set[Watcher]):
     """Callbacks of requests that wait for records of a partition."""
 
+    def watch(self, watcher: Watcher, isolation: Isolation = UNCOMMITTED) -> None:
+        """See `Readable.watch`, for a partition without transactions."""
+        self.add(watcher)
+
     def notify(self, size: int) -> None:
         """Report `size` more bytes; 0 if the partition was removed."""
         for watcher in tuple(self):
@@ -159,3 +198,31 @@ class Watchers(set[Watcher]):
             except Exception:
                 # An error must not affect other watchers or the append.
                 log_unhandled("a fetch that waits")
+
+
+class StableWatchers(Watchers):
+    """Callbacks of requests that wait for committed records. They are called only if the last stable offset moves.
+
+    Otherwise, each append would wake every reader of committed records without a result.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._unseen = 0
+        """Bytes from the last stable offset on."""
+
+    def begin(self) -> None:
+        """Start after a recovery."""
+        self._unseen = 0
+
+    def grown(self, transactions: Transactions, before: int, log_end: int, size: int) -> None:
+        """Report a high watermark that moved by `size` bytes from `before`, if the last stable offset moved."""
+        stable_before = transactions.stable_end(before)
+        transactions.finish(log_end)
+        stable_end = transactions.stable_end(log_end)
+        self._unseen += size
+        if stable_end > stable_before and self:
+            # The exact number of bytes is unknown. Too many only cause an early read.
+            self.notify(self._unseen)
+        if stable_end == log_end:
+            self._unseen = 0

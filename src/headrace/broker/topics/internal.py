@@ -9,7 +9,13 @@ from uuid import NAMESPACE_URL, uuid5
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.partition.cache import Buffer
 from headrace.broker.partition.partition import Partition
-from headrace.broker.partition.source import UNCOMMITTED, Isolation, Watcher, outside
+from headrace.broker.partition.source import (
+    UNCOMMITTED,
+    AlwaysStable,
+    Isolation,
+    Watcher,
+    outside,
+)
 from headrace.broker.partition.timestamps import NOT_FOUND, FoundOffset, Searcher, Special
 from headrace.broker.topics.live import LiveTopic, not_for_clients
 from headrace.membership.view import Leader
@@ -22,7 +28,7 @@ _CONFIG = {"cleanup.policy": "compact", "segment.bytes": "104857600"}
 """As in Kafka; only shown."""
 
 
-class InternalPartition:
+class InternalPartition(AlwaysStable):
     """A `Partition` without records."""
 
     log = None
@@ -105,7 +111,7 @@ class InternalPartition:
         """Return nothing."""
         return []
 
-    def watch(self, watcher: Watcher) -> None:
+    def watch(self, watcher: Watcher, isolation: Isolation = UNCOMMITTED) -> None:
         """Do nothing: no records are added."""
 
     def unwatch(self, watcher: Watcher) -> None:

@@ -173,6 +173,7 @@ class LiveTopic(msgspec.Struct):
         most_bytes: int | None = None,
         header: HeaderFields | None = None,
         wait_ms: int = AS_LONG_AS_IT_TAKES,
+        transactional_id: str | None = None,
     ) -> None:
         """See `Broker.append` and `topics.validator.accept`.
 
@@ -184,7 +185,15 @@ class LiveTopic(msgspec.Struct):
         if self.internal:
             raise not_for_clients(self.topic.name)
         partition = self.partition(index)
-        append = accept(batch, self.config, now_ms, zstd_allowed=zstd_allowed, most_bytes=most_bytes, header=header)
+        append = accept(
+            batch,
+            self.config,
+            now_ms,
+            zstd_allowed=zstd_allowed,
+            most_bytes=most_bytes,
+            header=header,
+            transactional_id=transactional_id,
+        )
         if self.tracer is not None:
             done = self.tracer.appending(self.topic.name, index, batch, done)
         done = partial(self._count, append.span, len(batch), done)

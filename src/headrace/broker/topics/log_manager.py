@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterable
 
 from headrace.broker.brokers.leadership import Leadership
+from headrace.broker.partition.admission import Admit
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.partition import Partition
@@ -33,8 +34,13 @@ class LogManager:
         snapshots: SnapshotSchedule,
         reads: ReadBudget | None = None,
         producers: ProducerTotal | None = None,
+        admit: Admit | None = None,
     ) -> None:
-        """Without `reads`, each partition has its own budget for reading ahead."""
+        """Without `reads`, each partition has its own budget for reading ahead.
+
+        `admit` confirms transactional batches (None: the server has no transactions).
+        """
+        self._admit = admit
         self.stream_of = stream_of
         self._storage = storage
         self._leading = leading
@@ -59,6 +65,7 @@ class LogManager:
                 self._reads,
                 self._producers,
             )
+            log.admission.admit = self._admit
             log.want_copies(config.min_insync_replicas)
             logs.append(log)
             if len(logs) % AT_ONCE == 0:
@@ -71,3 +78,4 @@ class LogManager:
         for partition in partitions:
             if partition.log is not None:
                 partition.log.use(self._snapshots)
+                partition.log.admission.admit = self._admit

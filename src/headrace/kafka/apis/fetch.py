@@ -7,7 +7,7 @@ Behavior
 - Waits up to `max_wait_ms` for `min_bytes`. Appends end the wait.
 - A client over its quota gets an empty response with a throttle time. The quota also limits the bytes read.
 - There are no fetch sessions. The session id is always 0, so each fetch names all its partitions (KIP-227).
-- There are no transactions. The last stable offset is the high watermark, and no transaction is aborted.
+- Committed records end at the last stable offset. Their aborted transactions are listed as of the response.
 
 Version notes
 - 5: log start offset. 7: sessions. 9: the client's leader epoch is checked, again after a wait. 10: zstd. 11: rack. 12:
@@ -183,9 +183,6 @@ class _Wanted:
             (topic.topic, asked.partition): asked for topic in request.topics for asked in topic.partitions
         }
         self.isolation = Isolation.of(request.isolation_level)
-        self._aborted: list[FetchResponse.AbortedTransaction] | None = None
-        if self.isolation is Isolation.READ_COMMITTED:
-            self._aborted = []
 
     def answer(self, broker: Broker, place: tuple[str, int], found: Found) -> tuple[str, PartitionData]:
         topic, index = place
@@ -204,9 +201,17 @@ class _Wanted:
             high_watermark=found.log_end,
             last_stable_offset=found.stable_end,
             log_start_offset=found.log_start,
-            aborted_transactions=self._aborted,
+            aborted_transactions=self._aborted(found),
             records=found.chunks,
         )
+
+    def _aborted(self, found: Found) -> list[FetchResponse.AbortedTransaction] | None:
+        if self.isolation is not Isolation.READ_COMMITTED:
+            return None
+        return [
+            FetchResponse.AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+            for each in found.aborted
+        ]
 
     def _check_epoch(self, broker: Broker, place: tuple[str, int], found: Found) -> None:
         """Replace records by an error if the leader epoch changed while the fetch waited.

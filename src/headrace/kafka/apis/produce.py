@@ -54,8 +54,11 @@ _MANY = 100
 
 
 def _wait_ms(request: ProduceRequest) -> int:
-    """Return the timeout for replicas in ms, or 0 for none: as in Kafka, it applies to acks=all only."""
-    return max(1, request.timeout_ms) if request.acks == -1 else 0
+    """Return the timeout for replicas in ms, or 0 for none.
+
+    It applies to acks=all, and with a transactional id to acks=1 as well.
+    """
+    return max(1, request.timeout_ms) if request.acks == -1 or request.transactional_id is not None else 0
 
 
 NEEDS = (
@@ -194,7 +197,9 @@ def _append(
     pending: Pending,
 ) -> None:
     channel, wait_ms = context.channel, _wait_ms(request)
-    append = PartitionAppend(pending, channel, context.version, name, data.index, answer, wait_ms)
+    append = PartitionAppend(
+        pending, channel, context.version, name, data.index, answer, wait_ms, request.transactional_id
+    )
     acks, records = request.acks, data.records
     if acks not in _ACKS:
         append.settle(RequestError(Code.INVALID_REQUIRED_ACKS, f"acks={acks}: wanted -1, 0 or 1"))

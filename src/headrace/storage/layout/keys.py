@@ -23,6 +23,16 @@ def producers_of(stream: str) -> str:
     return f"{{{stream}}}:producers"
 
 
+def transactions_of(stream: str) -> str:
+    """Hash: transactions of a partition that are open, or whose marker may not be replicated."""
+    return f"{{{stream}}}:transactions"
+
+
+def aborted_of(stream: str) -> str:
+    """Sorted set: aborted transactions of a partition by the offset of their marker."""
+    return f"{{{stream}}}:aborted"
+
+
 def foreign_of(stream: str) -> str:
     """Redis Stream: entries of other programs, moved aside."""
     return f"{{{stream}}}:foreign"

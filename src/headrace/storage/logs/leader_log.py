@@ -7,7 +7,7 @@ from time import perf_counter_ns
 import msgspec
 
 from headrace.storage.journal.acks import Entered
-from headrace.storage.layout.keys import producers_of, state_of
+from headrace.storage.layout.keys import aborted_of, producers_of, state_of, transactions_of
 from headrace.storage.redis.connection import Connection
 from headrace.storage.redis.protocol import Reply
 from headrace.topics.errors import StorageUnavailable
@@ -117,3 +117,8 @@ class LeaderLog:
     def producers(self) -> str:
         """Return the key of the producers' hash."""
         return producers_of(self.name)
+
+    @property
+    def transactions(self) -> list[str]:
+        """Return the keys of the transactions."""
+        return [transactions_of(self.name), aborted_of(self.name)]

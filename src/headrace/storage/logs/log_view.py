@@ -7,10 +7,12 @@ from typing import Self
 from headrace.records.batch import peek
 from headrace.storage.layout import entries, partition
 from headrace.storage.layout.keys import state_of
+from headrace.storage.logs.log_state import LogState, aborted_between
 from headrace.storage.redis.replies import checked
 from headrace.storage.redis.script_calls import Scripts
 from headrace.topics.leader_epochs import LeaderEpochs
 from headrace.topics.model import StoredBatch
+from headrace.topics.transactions import AbortedTotal, AbortedTransaction, Transactions
 
 _SCAN_BATCHES = 16
 
@@ -80,8 +82,10 @@ class LogSnapshot(Searching):
         log_start: int,
         next_offset: int,
         epochs: LeaderEpochs | None,
+        snapshot: int | None,
     ) -> None:
-        """Use `look`. `epochs` is None for a log without a leader so far."""
+        """Use `look`. `epochs` is None for a log without a leader so far, `snapshot` without transactions."""
+        self._snapshot = snapshot
         self.high_watermark = high_watermark
         self.log_start = log_start
         self.next_offset = next_offset
@@ -93,7 +97,22 @@ class LogSnapshot(Searching):
     async def look(cls, scripts: Scripts, stream: str) -> Self:
         """Read the start and end offsets of a log. Raises StorageUnavailable."""
         answer = await scripts.run("extent", [stream, state_of(stream)])
-        return cls(scripts, stream, partition.high_watermark(answer), *partition.extent(answer))
+        snapshot = partition.transactions_snapshot(answer)
+        return cls(scripts, stream, partition.high_watermark(answer), *partition.extent(answer), snapshot)
+
+    async def transactions(self) -> Transactions | None:
+        """See `broker.ports.LogLook`. Raises StorageUnavailable."""
+        if self._snapshot is None or self.epochs is None:
+            return Transactions()
+        kept = LogState(self._scripts, self._stream, self.epochs, lambda: 0)
+        found = await kept.stored_transactions(AbortedTotal())
+        if found is not None:
+            await kept.replay(max(self._snapshot, self.log_start), self.next_offset, found)
+        return found
+
+    async def aborted(self, offset: int, before: int, end: int) -> list[AbortedTransaction]:
+        """See `broker.ports.LogStorage.aborted`. Raises StorageUnavailable."""
+        return await aborted_between(self._scripts.shards.at(self._stream), self._stream, offset, before, end)
 
     async def settle(self, stream: str) -> None:
         """Do nothing: acknowledged batches of another server are read when Redis has them."""

@@ -1,23 +1,24 @@
 """Logs in Redis: recover and read them, and keep their state. Implements `broker.ports.LogStorage`."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Awaitable, Callable
 from time import time
 from uuid import uuid4
 
 import structlog
 
+from headrace.aio.tasks import unheard
 from headrace.metrics.counters import StoreCounters
-from headrace.records.batch import HEADER_SIZE, BatchHeader, read_header
 from headrace.storage.errors import Stray
 from headrace.storage.fence import Fence
 from headrace.storage.free_space import FreeSpace
 from headrace.storage.journal.acks import JournaledAcks
 from headrace.storage.layout import entries, partition
-from headrace.storage.layout.keys import foreign_of, producers_of, state_of
+from headrace.storage.layout.keys import aborted_of, foreign_of, producers_of, state_of, transactions_of
 from headrace.storage.logs import replay
 from headrace.storage.logs.append import StreamAppender
 from headrace.storage.logs.leader_log import LeaderLog
+from headrace.storage.logs.log_state import LogState, aborted_between, snapshot_arguments
 from headrace.storage.logs.log_view import LogSnapshot, Searching
 from headrace.storage.logs.replay import Acknowledged, Opened
 from headrace.storage.logs.replicas import NoReplicas, RedisReplicas
@@ -27,20 +28,32 @@ from headrace.storage.redis.replies import checked
 from headrace.storage.redis.script_calls import Scripts
 from headrace.storage.valkey.aof import AppendOnlyFile
 from headrace.topics.errors import StorageUnavailable, UnknownTopic
-from headrace.topics.leader_epochs import LeaderEpochs
 from headrace.topics.model import Lost, OpenedLog, StoredBatch
 from headrace.topics.producer_state import ProducerStateEntry
+from headrace.topics.transactions import (
+    AbortedTotal,
+    AbortedTransaction,
+    AbortedTransactions,
+    TransactionChanges,
+    Transactions,
+)
 
 DEFAULT_PRODUCER_EXPIRY_MS = 86_400_000
 """Kafka's `producer.id.expiration.ms`."""
 _OPENED_AT_ONCE = 64
-_HEADERS_AT_ONCE = 64
-_PRODUCERS_AT_ONCE = 1_000
-"""Producers that a recovery reads in one turn of the event loop."""
 _PATIENCE_S = 5.0
 """Seconds that a reader waits for acknowledged batches, and a recovery for a connection."""
 _AGAIN_S = 0.05
 _log = structlog.get_logger("headrace.storage.logs")
+
+
+def is_fulfilled(task: "asyncio.Task[None]") -> bool:
+    """Whether a task has ended without an error."""
+    return task.done() and not task.cancelled() and task.exception() is None
+
+
+async def _run(awaited: Awaitable[None]) -> None:
+    await awaited
 
 
 def _stray(stream: str) -> StorageUnavailable:
@@ -62,8 +75,12 @@ class RedisLogs(Searching):
         counted: StoreCounters | None = None,
         copies: RedisReplicas | NoReplicas | None = None,
         file: AppendOnlyFile | None = None,
+        raise_layout: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Start without logs."""
+        """Start without logs. `raise_layout` keeps servers out that know no transactions."""
+        self._raise_layout = raise_layout
+        self._raising: asyncio.Task[None] | None = None
+        self._aborted_total = AbortedTotal()
         self.copies = copies or NoReplicas()
         self._shards = scripts.shards
         self._scripts = scripts
@@ -123,13 +140,16 @@ class RedisLogs(Searching):
 
     async def _open(self, log: LeaderLog, *, create: bool, view: int) -> OpenedLog:
         stream = log.name
-        log_start, snapshot, high_watermark, opened, length = await self._raise_term(
+        log_start, snapshot, high_watermark, opened, length, used = await self._raise_term(
             log, view, create=create, resume=bool(log.acknowledged)
         )
         if log.acknowledged:
             opened, length = await self._restore(log, opened, length, log_start)
         epochs = opened.epochs
-        producers, unsaved = await self._producers(stream, epochs, max(snapshot, log_start), opened.log_end)
+        kept = LogState(self._scripts, stream, epochs, self._now_ms)
+        producers, expired = await kept.stored_producers(self._producer_expiry_ms)
+        transactions = await kept.stored_transactions(self._aborted_total) if used else Transactions()
+        unsaved = expired | await kept.replay(max(snapshot, log_start), opened.log_end, transactions, producers)
         log.term, log.epochs, log.entries = opened.term, epochs, length
         log.newest, log.size = opened.newest, opened.size
         return OpenedLog(
@@ -137,20 +157,21 @@ class RedisLogs(Searching):
             next_offset=opened.log_end,
             epochs=epochs,
             producers=producers,
-            unsaved=unsaved,
+            unsaved=frozenset(unsaved),
             high_watermark=high_watermark,
+            transactions=transactions,
         )
 
     async def _raise_term(
         self, log: LeaderLog, view: int, *, create: bool, resume: bool
-    ) -> tuple[int, int, int, Opened, int]:
+    ) -> tuple[int, int, int, Opened, int, bool]:
         stream = log.name
         keys = [stream, state_of(stream), foreign_of(stream)]
         told = await self._scripts.run(
             "open", keys, view, log.term + 1, "create" if create else "", uuid4().hex[:16],
             "resume" if resume else "",
         )  # fmt: skip
-        term, start, end, length, newest, size, snapshot, rows, log_id, set_aside, missing, high_watermark = told
+        term, start, end, length, newest, size, snapshot, rows, log_id, set_aside, missing, high_watermark, used = told
         log.term, log.id = int(term), log_id
         if set_aside:
             _log.error(
@@ -162,7 +183,7 @@ class RedisLogs(Searching):
         if int(missing):
             _log.error("the last records of a log were deleted by another program", stream=stream, records=int(missing))
         opened = Opened(int(term), int(end), int(newest), int(size), partition.epochs(rows))
-        return int(start), int(snapshot), int(high_watermark), opened, length
+        return int(start), int(snapshot), int(high_watermark), opened, length, bool(used)
 
     async def _restore(self, log: LeaderLog, opened: Opened, length: int, log_start: int) -> tuple[Opened, int]:
         waiting = list(log.acknowledged)
@@ -191,64 +212,6 @@ class RedisLogs(Searching):
         _log.info("acknowledged batches are in Redis again", stream=log.name, batches=len(missing))
         return Opened(opened.term, log_end, newest, size, epochs), length
 
-    async def _producers(
-        self, stream: str, epochs: LeaderEpochs, offset: int, log_end: int
-    ) -> tuple[dict[int, ProducerStateEntry], frozenset[int]]:
-        """Update the snapshot's producers from later batches. Also return the ids whose stored state is outdated."""
-        stored = checked(await self._shards.at(stream).call("HGETALL", producers_of(stream)))
-        least = self._now_ms() - self._producer_expiry_ms
-        producers: dict[int, ProducerStateEntry] = {}
-        unsaved: set[int] = set()
-        for number, (name, value) in enumerate(zip(stored[::2], stored[1::2], strict=True)):
-            if number % _PRODUCERS_AT_ONCE == 0:
-                await asyncio.sleep(0)
-            try:
-                producer_id, known = int(name), partition.decode_producer(value)
-            except (ValueError, TypeError):
-                _log.error("a stored producer state cannot be read; it is reset", stream=stream, producer=name[:20])
-                continue
-            if known.last_use_ms >= least:
-                producers[producer_id] = known
-            else:
-                unsaved.add(producer_id)
-        if stored == [] and offset < log_end and offset > 0:
-            _log.debug("a log with records has no producer snapshot", stream=stream)
-        async for header in self._headers(stream, epochs, offset, log_end):
-            if header.producer_id >= 0 and header.base_offset >= offset:
-                known_producer = producers.get(header.producer_id)
-                if known_producer is None:
-                    known_producer = producers[header.producer_id] = ProducerStateEntry(header.producer_epoch)
-                elif known_producer.batches and known_producer.batches[0].base_offset >= header.base_offset:
-                    continue  # the snapshot already includes it
-                known_producer.take(
-                    header.producer_epoch, header.base_sequence, header.span, header.base_offset, self._now_ms()
-                )
-                unsaved.add(header.producer_id)
-        return producers, frozenset(unsaved)
-
-    async def _headers(
-        self, stream: str, epochs: LeaderEpochs, offset: int, log_end: int
-    ) -> AsyncIterator[BatchHeader]:
-        while offset < log_end:
-            found = await self._scripts.run("tail", [stream], entries.range_start(epochs, offset), _HEADERS_AT_ONCE)
-            expected = offset
-            for entry_id, start in zip(found[::2], found[1::2], strict=True):
-                if len(start) != HEADER_SIZE:
-                    continue
-                header = read_header(start)
-                following = entries.next_offset_of(entry_id)
-                if header.base_offset + header.span == following:
-                    if header.base_offset > expected:
-                        _log.error(
-                            "records in the middle of a log are missing", stream=stream, offset=expected,
-                            records=header.base_offset - expected,
-                        )  # fmt: skip
-                    yield header
-                    expected = following
-            if not found:
-                return
-            offset = max(expected, entries.next_offset_of(found[-2]))
-
     def _owned(self, stream: str) -> LeaderLog:
         log = self._logs.get(stream)
         if log is None or log.epochs is None:
@@ -261,21 +224,51 @@ class RedisLogs(Searching):
         offset: int | None,
         changes: dict[int, ProducerStateEntry | None],
         high_watermark: int | None = None,
+        transactions: TransactionChanges | None = None,
     ) -> None:
-        """Store the state of producers; see `broker.ports.LogStorage`.
+        """Store the state of producers and transactions; see `broker.ports.LogStorage`.
 
         Raises:
             StorageUnavailable, StorageFull: nothing is stored. Fenced, UnknownTopic.
         """
         log = self._owned(stream)
         arguments: list[str | bytes | int] = []
+        keys = [log.state, log.producers]
+        if transactions is not None:
+            keys += log.transactions
+            arguments += snapshot_arguments(transactions)
         for producer_id, known in changes.items():
             arguments += [producer_id, b"" if known is None else partition.encode_producer(known)]
-        keys = [log.state, log.producers]
         written = "" if high_watermark is None else high_watermark
         as_of = "" if offset is None else offset
         command = Scripts.command("snapshot", keys, log.term, as_of, written, *arguments)
         checked(await self._appender.run(log, command))
+
+    def allow_transactions(self) -> "asyncio.Task[None] | None":
+        """See `broker.ports.LogStorage.allow_transactions`."""
+        task = self._raising
+        if self._raise_layout is None or (task is not None and is_fulfilled(task)):
+            return None
+        if task is None or task.done():
+            task = self._raising = asyncio.get_running_loop().create_task(_run(self._raise_layout()), name="layout")
+            unheard(task)
+        return task
+
+    async def rebuild_transactions(self, stream: str) -> Transactions:
+        """Return the transactions from all batches; see `broker.ports.LogStorage`. Raises StorageUnavailable."""
+        log = self._owned(stream)
+        assert log.epochs is not None
+        start = int(checked(await self._shards.at(stream).call("HGET", log.state, "b")) or 0)
+        # Later batches are those of this leader, which has accepted no transactional ones.
+        end = log.epochs.rows[-1].first
+        found = Transactions(aborted=AbortedTransactions(total=self._aborted_total), used=True, rebuilt=True)
+        kept = LogState(self._scripts, stream, log.epochs, self._now_ms)
+        await kept.replay(start, end, found)
+        return found
+
+    async def aborted(self, stream: str, offset: int, before: int, end: int) -> list[AbortedTransaction]:
+        """Return saved aborted transactions; see `broker.ports.LogStorage`. Raises StorageUnavailable."""
+        return await aborted_between(self._shards.at(stream), stream, offset, before, end)
 
     def forget(self, stream: str, lost: Lost) -> None:
         """See `broker.ports.LogStorage.forget`."""
@@ -290,6 +283,7 @@ class RedisLogs(Searching):
         if log is not None:
             self._appender.settle_dropped(log)
         keys = [stream, state_of(stream), producers_of(stream), foreign_of(stream)]
+        keys += [transactions_of(stream), aborted_of(stream)]
         await self._fence.write(lambda number: self._scripts.run("drop", keys, number))
 
     # Reads

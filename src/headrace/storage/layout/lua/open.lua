@@ -4,8 +4,8 @@
 -- ARGV: view (the server's epoch), least term, 'create' to create a missing log, its id in this case, 'resume' if
 --       acknowledged batches will be stored first
 -- Reply: {term, log start offset, log end offset, entries, newest time, bytes appended, snapshot offset, rows, log id,
---         entries moved aside, records missing at the end, last stored high watermark}: numbers of entries are
---         integers, all others texts. Errors: FENCED, GONE, FOREIGN.
+--         entries moved aside, records missing at the end, last stored high watermark, '1' if it has transactions}:
+--         numbers of entries are integers, all others texts. Errors: FENCED, GONE, FOREIGN.
 -- Parts: clock, epoch, facts
 --
 -- XADD rejects ids up to the stream's last one. So setting that id to <term>-0 rejects all entries of earlier terms
@@ -27,8 +27,8 @@ for _, pair in ipairs({{state_key, 'hash'}, {foreign, 'stream'}}) do
     return redis.error_reply('FOREIGN ' .. key .. ' is a ' .. found .. ', not the ' .. expected .. ' that Headrace keeps there')
   end
 end
-local state = redis.call('HMGET', state_key, 'e', 'v', 'b', 'o', 'l', 'i', 't', 's', 'h', 'f')
-local names = {'e', 'v', 'b', 'o', 'l', 'i', 't', 's', 'h', 'f'}
+local state = redis.call('HMGET', state_key, 'e', 'v', 'b', 'o', 'l', 'i', 't', 's', 'h', 'f', 'x')
+local names = {'e', 'v', 'b', 'o', 'l', 'i', 't', 's', 'h', 'f', 'x'}
 
 -- Return the field of a state that no leader can have written, or nil. Offsets have up to 16 digits, times 19.
 local function garbled()
@@ -44,7 +44,7 @@ local function garbled()
       if not value or value == '' then
         return name
       end
-    elseif not (value or name == 'h') then
+    elseif not (value or name == 'h' or name == 'x') then
       return name
     elseif value then
       local digits = string.match(value, name == 't' and '^-?(%d+)$' or '^(%d+)$')
@@ -195,4 +195,4 @@ if log_end > stored_end and tonumber(state[3]) < log_end then
   missing = log_end - math.max(stored_end, tonumber(state[3]))
 end
 return {term_text, state[3], string.format('%.0f', log_end), redis.call('XLEN', stream), newest, bytes, state[4], rows,
-  state[6], set_aside, string.format('%.0f', missing), state[9] or '0'}
+  state[6], set_aside, string.format('%.0f', missing), state[9] or '0', state[11] or ''}

@@ -1,8 +1,11 @@
 #!lua flags=allow-oom
--- Store the leader's state of a log: its producers as of an offset, after which a recovery reads batches, and its high
--- watermark if readers wait for replicas (otherwise '').
--- KEYS: state, producers
--- ARGV: term, offset ('' if more calls follow), high watermark, then for each producer: id and value ('' removes it)
+-- Store the leader's state of a log: its producers and transactions as of an offset, after which a recovery reads
+-- batches, and its high watermark if readers wait for replicas (otherwise '').
+-- KEYS: state, producers, and for a log with transactions: transactions, aborted
+-- ARGV: term, offset ('' if more calls follow), high watermark,
+--   with transactions: 'rebuilt' or '', oldest aborted marker to keep, number of open and of aborted ones, for each open
+--   one its first offset and value ('' removes it), for each aborted one its marker's offset and value,
+--   then for each producer: id and value ('' removes it)
 -- Reply: OK. Errors: FENCED, GONE.
 -- Parts: term
 --
@@ -11,7 +14,30 @@ local no = refused(redis.call('HGET', KEYS[1], 'e'))
 if no then
   return no
 end
-for place = 4, #ARGV, 2 do
+local first = 4
+if KEYS[3] then
+  if ARGV[4] == 'rebuilt' then
+    redis.call('UNLINK', KEYS[3], KEYS[4])
+  end
+  first = 8
+  for _ = 1, tonumber(ARGV[6]) do
+    if ARGV[first + 1] == '' then
+      redis.call('HDEL', KEYS[3], 'o:' .. ARGV[first])
+    else
+      redis.call('HSET', KEYS[3], 'o:' .. ARGV[first], ARGV[first + 1])
+    end
+    first = first + 2
+  end
+  for _ = 1, tonumber(ARGV[7]) do
+    redis.call('ZADD', KEYS[4], ARGV[first], ARGV[first + 1])
+    first = first + 2
+  end
+  redis.call('ZREMRANGEBYSCORE', KEYS[4], '-inf', '(' .. ARGV[5])
+  -- A recovery compares this with the sorted set, which another program may have removed.
+  redis.call('HSET', KEYS[3], 'aborted', redis.call('ZCARD', KEYS[4]))
+  redis.call('HSET', KEYS[1], 'x', '1')
+end
+for place = first, #ARGV, 2 do
   if ARGV[place + 1] == '' then
     redis.call('HDEL', KEYS[2], ARGV[place])
   else
