@@ -19,7 +19,7 @@ from headrace.broker.partition.cache import Buffer, take
 from headrace.broker.partition.in_sync_replicas import check_replicas, done_with_copies
 from headrace.broker.partition.recovery import ExhaustionReport, log_storage_refusal
 from headrace.broker.partition.source import UNCOMMITTED, UNKNOWN_SIZE, Isolation, Watchers, changing, gone, outside
-from headrace.broker.partition.timestamps import FoundOffset, Searcher, Special
+from headrace.broker.partition.timestamps import NOT_FOUND, FoundOffset, Searcher, Special
 from headrace.broker.ports import NativeStorage
 from headrace.broker.runtime.budget import NeedsRoom
 from headrace.broker.runtime.clock import SystemClock
@@ -407,6 +407,8 @@ class NativePartition:
         if timestamp not in tuple(Special):
             return await find_first(self.storage, self.place, timestamp, searcher)
         self.learn(await self.storage.extent(self.place))
+        if timestamp in {Special.LATEST_TIERED, Special.EARLIEST_PENDING_UPLOAD}:
+            return NOT_FOUND
         if timestamp == Special.MAX_TIMESTAMP:
             return await find_latest(self.storage, self.place, self.log_end, searcher)
         return FoundOffset(self.visible_end(isolation) if timestamp == Special.LATEST else self.log_start)
