@@ -12,7 +12,7 @@ Behavior
 Version notes
 - 5: log start offset. 7: sessions. 9: the client's leader epoch is checked, again after a wait. 10: zstd. 11: rack. 12:
   flexible.
-- 13: topics by id (KIP-516). An unknown id is UNKNOWN_TOPIC_ID for its partitions.
+- 13: topics by ID (KIP-516). An unknown ID is UNKNOWN_TOPIC_ID for its partitions.
 - 14: an error of followers. 15, 17, 18: fields of followers, ignored.
 - 16: a partition that another broker leads has that leader and its address (KIP-951).
 """

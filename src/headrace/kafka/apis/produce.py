@@ -17,7 +17,7 @@ Version notes
 - 7: zstd (KIP-110). 8: error messages per partition (KIP-467). 9: flexible.
 - 10: a partition that another broker leads has that leader and its address (KIP-951).
 - 11, 12: errors and shortcuts of transactions (KIP-890).
-- 13: topics by id (KIP-516). An unknown id is UNKNOWN_TOPIC_ID for its partitions.
+- 13: topics by ID (KIP-516). An unknown ID is UNKNOWN_TOPIC_ID for its partitions.
 """
 
 import asyncio
