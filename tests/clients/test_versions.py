@@ -1,7 +1,10 @@
 """Clients that use older versions of the protocol, by themselves or by configuration."""
 
+import logging
+import re
 from typing import Any
 
+import confluent_kafka
 import pytest
 from tests.harness.clients import Client, Record
 from tests.harness.clients.aio import AioKafka
@@ -64,3 +67,31 @@ def test_an_old_client_in_a_group(old: Client, wire: Wire, topic: str) -> None:
         member.commit()
     assert found == [b"%d" % number for number in range(10)]
     assert wire.committed(topic, topic) == 10
+
+
+def test_librdkafka_reads_topics_by_id(
+    running: Server, topic: str, wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its Fetch requests are of a version without names; its Produce requests name leaders in their responses."""
+    wire.create(topic)
+    caplog.set_level(logging.DEBUG, "librdkafka")
+    common = {"bootstrap.servers": running.kafka, "debug": "protocol", "log_level": 7}
+    logger = logging.getLogger("librdkafka")
+    producer = confluent_kafka.Producer(common, logger=logger)
+    producer.produce(topic, b"x")
+    assert producer.flush(30) == 0
+    settings = common | {"group.id": topic, "auto.offset.reset": "earliest"}
+    consumer = confluent_kafka.Consumer(settings, logger=logger)
+    consumer.subscribe([topic])
+    record = consumer.poll(30)
+    consumer.close()
+    assert record is not None
+    assert record.value() == b"x"
+    producer.poll(0)
+    sent = re.findall(r"Sent (\w+)Request \(v(\d+)", "\n".join(caplog.messages))
+    versions = {
+        api: {int(version) for name, version in sent if name == api} for api in ("Produce", "Fetch", "Metadata")
+    }
+    assert min(versions["Fetch"]) >= 13
+    assert min(versions["Produce"]) >= 10
+    assert max(versions["Metadata"]) >= 13

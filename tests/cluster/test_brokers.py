@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -16,7 +17,7 @@ from tests.harness.brokers import Brokers, OverOneRedis, brokers
 from tests.harness.ledger import Ledger
 from tests.harness.member import Member
 from tests.harness.waiting import wait_for
-from tests.harness.wire import Wire, batch
+from tests.harness.wire import Wire, batch, fetch_request, produce_request
 
 from headrace.kafka.errors import Code
 from headrace.protocol.messages import HeartbeatRequest
@@ -61,6 +62,49 @@ def test_who_does_not_lead_a_partition_says_so(three: Brokers, topic: str) -> No
         return all(codes(node) == (code,) * 3 for node, code in wanted.items())
 
     wait_for(one_takes_it, "its leader alone to take a batch and to tell of it")
+
+
+def test_who_does_not_lead_a_partition_names_its_leader(three: Brokers, topic: str) -> None:
+    """With its address, so that clients need no Metadata (KIP-951)."""
+
+    def named(node: int) -> list[Any]:
+        with Wire(three.addresses[node]) as wire:
+            topic_id = wire.topic_id(topic)
+            found = []
+            for version in (10, 13):
+                produced = wire.ask(produce_request(topic, batch(b"x"), topic_id=topic_id), version)
+                found.append((produced.responses[0].partition_responses[0], produced.node_endpoints))
+            for version, place in ((15, topic_id), (16, topic_id), (18, topic_id)):
+                fetched = wire.ask(fetch_request([(place, 0, 0)]), version)
+                found.append((fetched.responses[0].partitions[0], fetched.node_endpoints))
+            return found
+
+    def they_name_it() -> bool:
+        with Wire(three.addresses[1]) as wire:
+            known = wire.metadata(topic)
+        [partition] = [each for each in known.topics[0].partitions if each.partition_index == 0]
+        addresses = {each.node_id: (each.host, each.port) for each in known.brokers}
+        leader, epoch = partition.leader_id, partition.leader_epoch
+        if leader < 0:
+            return False
+        for node in three.running:
+            for number, (answer, nodes) in enumerate(named(node)):
+                # The version before the one that has it, and the leader itself, name no leader.
+                without = node == leader or number == 2
+                if answer.error_code != (Code.NONE if node == leader else Code.NOT_LEADER_OR_FOLLOWER):
+                    return False
+                told = answer.current_leader
+                if (None if told is None else (told.leader_id, told.leader_epoch)) != (
+                    None if without else (leader, epoch)
+                ):
+                    return False
+                if [(each.node_id, each.host, each.port) for each in nodes] != (
+                    [] if without else [(leader, *addresses[leader])]
+                ):
+                    return False
+        return True
+
+    wait_for(they_name_it, "the others to name the leader")
 
 
 def test_who_does_not_coordinate_a_group_says_so(three: Brokers) -> None:

@@ -1,7 +1,8 @@
 """A raw client with short words for the requests that tests make all the time."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
+from uuid import UUID
 
 from headrace.kafka.errors import Code
 from headrace.protocol.message import Records
@@ -25,6 +26,10 @@ from headrace.records.batch import Buffer, peek
 from headrace.records.build import build
 from headrace.records.walk import Record, records
 from tests.harness.raw import RawClient
+
+IDS_FROM: Final = 13
+"""The version from which Produce and Fetch name topics by their ids."""
+NO_ID: Final = UUID(int=0)
 
 
 class Wire(RawClient):
@@ -69,8 +74,10 @@ class Wire(RawClient):
         self, topic: str, batch: Any, *, partition: int = 0, version: int = 9, acks: int = -1
     ) -> ProduceResponse.PartitionProduceResponse:
         """Produce one batch; the partition's answer."""
-        answer = self.ask(produce_request(topic, batch, partition=partition, acks=acks), version)
-        assert [one.name for one in answer.responses] == [topic]
+        topic_id = self.topic_id(topic) if version >= IDS_FROM else NO_ID
+        answer = self.ask(produce_request(topic, batch, topic_id=topic_id, partition=partition, acks=acks), version)
+        named = (topic, NO_ID) if version < IDS_FROM else ("", topic_id)
+        assert [(one.name, one.topic_id) for one in answer.responses] == [named]
         [answered] = answer.responses[0].partition_responses
         assert answered.index == partition
         found: ProduceResponse.PartitionProduceResponse = answered
@@ -78,7 +85,8 @@ class Wire(RawClient):
 
     def fetch(self, topic: str, offset: int, *, version: int = 12, **limits: Any) -> FetchResponse.PartitionData:
         """Fetch from one partition; its answer."""
-        answer = self.ask(fetch_request([(topic, 0, offset)], **limits), version)
+        place = self.topic_id(topic) if version >= IDS_FROM else topic
+        answer = self.ask(fetch_request([(place, 0, offset)], **limits), version)
         assert answer.error_code == 0
         found: FetchResponse.PartitionData = answer.responses[0].partitions[0]
         return found
@@ -112,6 +120,11 @@ class Wire(RawClient):
         """Metadata of some topics."""
         asked = [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
         return self.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=create), version)
+
+    def topic_id(self, topic: str) -> UUID:
+        """A topic's id."""
+        found: UUID = self.metadata(topic).topics[0].topic_id
+        return found
 
     def committed(self, group: str, topic: str, partition: int = 0) -> int:
         """A group's position, -1 when it has none."""
@@ -151,7 +164,13 @@ def batch(*values: bytes | None, timestamp: int = 1_700_000_000_000, step: int =
 
 
 def produce_request(
-    topic: str, data: Records | None, *, partition: int = 0, acks: int = -1, transactional_id: str | None = None
+    topic: str,
+    data: Records | None,
+    *,
+    topic_id: UUID = NO_ID,
+    partition: int = 0,
+    acks: int = -1,
+    transactional_id: str | None = None,
 ) -> ProduceRequest:
     """A Produce request for one partition."""
     part = ProduceRequest.PartitionProduceData(index=partition, records=data)
@@ -159,12 +178,12 @@ def produce_request(
         acks=acks,
         timeout_ms=10_000,
         transactional_id=transactional_id,
-        topic_data=[ProduceRequest.TopicProduceData(name=topic, partition_data=[part])],
+        topic_data=[ProduceRequest.TopicProduceData(name=topic, topic_id=topic_id, partition_data=[part])],
     )
 
 
 def fetch_request(
-    places: Iterable[tuple[str, int, int]],
+    places: Iterable[tuple[str | UUID, int, int]],
     *,
     max_wait_ms: int = 0,
     min_bytes: int = 1,
@@ -174,7 +193,7 @@ def fetch_request(
     epoch: int = -1,
     session: tuple[int, int] = (0, -1),
 ) -> FetchRequest:
-    """A Fetch request for (topic, partition, offset)s, one after the other."""
+    """A Fetch request for (topic or its id, partition, offset)s, one after the other."""
     return FetchRequest(
         max_wait_ms=max_wait_ms,
         min_bytes=min_bytes,
@@ -184,7 +203,8 @@ def fetch_request(
         session_epoch=session[1],
         topics=[
             FetchRequest.FetchTopic(
-                topic=topic,
+                topic=topic if isinstance(topic, str) else "",
+                topic_id=NO_ID if isinstance(topic, str) else topic,
                 partitions=[
                     FetchRequest.FetchPartition(
                         partition=partition,

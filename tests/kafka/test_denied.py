@@ -42,6 +42,7 @@ UNAUTHORIZED = {
 }
 TELLING_NOTHING = UNAUTHORIZED | {Code.UNKNOWN_TOPIC_ID}
 READER = "reader"
+BY_ID = "named-by-its-id"
 TABLE_OF = {table.api_key: table for table in TABLES if table.root.name.endswith("Request")}
 VERSIONS = [
     pytest.param(api, version, id=f"{api.name}-{version}")
@@ -66,12 +67,15 @@ def server() -> Iterator[Guarded]:
                 )
             )
         )  # fmt: skip
+        with started.connect(ROOT) as root:
+            root.create(BY_ID)
         yield started
 
 
-def asked(wire: Wire, api: Api, version: int) -> tuple[set[int], Any]:
-    """A request in which every field is filled; the errors in its answer, and the answer."""
-    answer = wire.ask(Filler(TABLE_OF[api.key], version).request, version)
+def asked(server: Guarded, wire: Wire, api: Api, version: int) -> tuple[set[int], Any]:
+    """A request in which every field is filled, ids with that of a topic; the errors in its answer, and the answer."""
+    topic_id = server.clusters.default.topics.get(BY_ID).topic.id
+    answer = wire.ask(Filler(TABLE_OF[api.key], version, topic_id).request, version)
     return FINDERS[type(answer)](answer) or set(), answer
 
 
@@ -87,7 +91,7 @@ def test_a_user_without_acls_gets_nothing(server: Guarded, api: Api, version: in
     before = state(server)
     for who in (None, "stranger"):
         with server.connect(who) as wire:
-            errors, answer = asked(wire, api, version)
+            errors, answer = asked(server, wire, api, version)
             assert errors <= TELLING_NOTHING
             if not errors:
                 # There is no room for an error, or no need: then there is nothing else in it.
@@ -100,7 +104,7 @@ def test_a_user_without_acls_gets_nothing(server: Guarded, api: Api, version: in
 def test_a_user_with_describe_changes_nothing(server: Guarded, api: Api, version: int) -> None:
     before = state(server)
     with server.connect(READER) as wire:
-        errors, _ = asked(wire, api, version)
+        errors, _ = asked(server, wire, api, version)
         more = any(rule.operation is not Operation.DESCRIBE and not rule.shown for rule in api.needs)
         # Creating what is missing is part of looking for a topic by name.
         assert bool(errors & UNAUTHORIZED) is more
@@ -110,7 +114,7 @@ def test_a_user_with_describe_changes_nothing(server: Guarded, api: Api, version
 @pytest.mark.parametrize(("api", "version"), VERSIONS)
 def test_a_super_user_is_never_refused(server: Guarded, api: Api, version: int) -> None:
     with server.connect(ROOT) as wire:
-        errors, _ = asked(wire, api, version)
+        errors, _ = asked(server, wire, api, version)
         if api.name != "InitProducerId":
             # Transactions are not supported, so no user may begin one.
             assert not errors & UNAUTHORIZED

@@ -17,7 +17,6 @@ from headrace.protocol import messages
 from headrace.protocol.messages import TABLES, CreateTopicsRequest, MetadataRequest
 from headrace.protocol.notation import Field, MessageTable, Structure
 from headrace.security.access.required_acls import ANYBODY, CLUSTER_NAME
-from headrace.topics.errors import UnknownTopic
 
 apis.load()
 
@@ -37,10 +36,8 @@ OF_THE_CLUSTER = {
 class Topics:
     """One topic, by name and by id."""
 
-    def by_id(self, topic_id: UUID) -> Any:
-        if topic_id != TOPIC_ID:
-            raise UnknownTopic("no such topic")
-        return SimpleNamespace(topic=SimpleNamespace(name="by-id"))
+    def with_id(self, topic_id: bytes) -> Any:
+        return SimpleNamespace(topic=SimpleNamespace(name="by-id")) if topic_id == TOPIC_ID.bytes else None
 
     def has(self, name: str) -> bool:
         return name == "there"
@@ -62,7 +59,8 @@ def needed(api: Api, request: Any, version: int) -> set[str]:
 class Filler:
     """Makes a request in which every string is another one, and remembers those that name resources."""
 
-    def __init__(self, table: MessageTable, version: int) -> None:
+    def __init__(self, table: MessageTable, version: int, topic_id: UUID = TOPIC_ID) -> None:
+        self.topic_id = topic_id
         self.owner: Any = getattr(messages, table.root.name)
         self.version = version
         self.named: set[str] = set()
@@ -88,7 +86,7 @@ class Filler:
             ):
                 self.named.add(text)
             return text
-        values: dict[str, Any] = {"bool": True, "uuid": TOPIC_ID, "bytes": b"", "records": None}
+        values: dict[str, Any] = {"bool": True, "uuid": self.topic_id, "bytes": b"", "records": None}
         # 2 is a topic as a resource of configurations.
         return values[field.kind] if field.kind in values else {"resource_type": 2, "key_type": 0}.get(field.name, 1)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +16,8 @@ from headrace.protocol.messages import ProduceRequest, ProduceResponse
 from headrace.records.errors import BatchError
 from headrace.records.fallback.header import check
 
-VERSIONS = range(3, 10)
+VERSIONS = range(3, 14)
+IDS_FROM = 13
 Topic, Partition = ProduceRequest.TopicProduceData, ProduceRequest.PartitionProduceData
 
 mostly = st.sampled_from
@@ -29,7 +31,10 @@ partitions = st.builds(
     Partition, index=st.integers(-1, 5), records=batches | batches | batches | st.binary(max_size=300) | st.none()
 )
 topics = st.builds(
-    Topic, name=names, partition_data=st.lists(partitions, min_size=1, max_size=1) | st.lists(partitions, max_size=2)
+    Topic,
+    name=names,
+    topic_id=st.uuids(),
+    partition_data=st.lists(partitions, min_size=1, max_size=1) | st.lists(partitions, max_size=2),
 )
 requests = st.builds(
     ProduceRequest,
@@ -65,7 +70,8 @@ def by_tables(data: bytes) -> Any:
         header = check(records)
     except BatchError:
         return None
-    return version, correlation_id, topic.name, partition.index, records, header
+    named = topic.name if version < IDS_FROM else topic.topic_id.bytes
+    return version, correlation_id, named, partition.index, records, header
 
 
 def by_shortcut(data: bytes) -> Any:
@@ -99,10 +105,10 @@ def test_what_is_read_is_what_the_tables_say(request: ProduceRequest, version: i
 def test_the_commonest_request_is_read(version: int) -> None:
     """So that the property above is not one of None alone."""
     records = batch(b"x" * 20_000)
-    request = ProduceRequest(
-        acks=-1, topic_data=[Topic(name="t" * 120, partition_data=[Partition(index=3, records=records)])]
-    )
-    expected = (version, 77, "t" * 120, 3, records, check(records))
+    topic_id = UUID(int=7 << 64)
+    topic = Topic(name="t" * 120, topic_id=topic_id, partition_data=[Partition(index=3, records=records)])
+    request = ProduceRequest(acks=-1, topic_data=[topic])
+    expected = (version, 77, "t" * 120 if version < IDS_FROM else topic_id.bytes, 3, records, check(records))
     assert by_shortcut(frame(request, version, "rdkafka")) == expected
 
 
@@ -148,6 +154,7 @@ def test_nothing_outside_of_the_buffer_is_read(start: int, stop: int) -> None:
 @given(
     version=st.sampled_from(VERSIONS),
     topic=st.text(min_size=0, max_size=249) | st.text(min_size=120, max_size=130),
+    topic_id=st.uuids(),
     partition=st.integers(0, 2**31 - 1),
     offsets=st.tuples(st.integers(-1, 2**63 - 1), st.integers(-1, 2**63 - 1), st.integers(-1, 2**63 - 1)),
     correlation_id=st.integers(-(2**31), 2**31 - 1),
@@ -156,6 +163,7 @@ def test_the_answer_is_what_the_tables_say(
     accepted: Callable[..., bytes],
     version: int,
     topic: str,
+    topic_id: UUID,
     partition: int,
     offsets: tuple[int, int, int],
     correlation_id: int,
@@ -165,9 +173,17 @@ def test_the_answer_is_what_the_tables_say(
         index=partition, base_offset=base_offset, log_append_time_ms=log_append_time, log_start_offset=log_start
     )
     response = ProduceResponse(
-        responses=[ProduceResponse.TopicProduceResponse(name=topic, partition_responses=[answer])]
+        responses=[ProduceResponse.TopicProduceResponse(name=topic, topic_id=topic_id, partition_responses=[answer])]
     )
     body = b"".join(bytes(chunk) for chunk in response.encode(version))
     expected = encode_response_header(0, version, correlation_id) + body
-    found = accepted(version, correlation_id, topic, partition, *offsets)
+    named = topic if version < IDS_FROM else topic_id.bytes
+    found = accepted(version, correlation_id, named, partition, *offsets)
     assert found == len(expected).to_bytes(4, "big") + expected
+
+
+@compiled
+@pytest.mark.parametrize("topic", ["a name", b"15 bytes of it.", bytearray(16)])
+def test_only_an_id_is_an_id(topic: Any) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        produce.accepted(IDS_FROM, 1, topic, 0, 0, -1, 0)

@@ -250,14 +250,16 @@ class Broker:
             self.topics, name, storage, NativeGroupOffsets(self.groups, self.instances, self.positions)
         )
 
-    def check_writable(self, topic: str, index: int) -> None:
+    def check_writable(self, topic: str | UUID, index: int) -> None:
         """Raise the error that an append to a partition would get before its batch is examined.
+
+        `topic`: its name or id.
 
         Raises:
             UnknownTopic, InvalidTopicName: there is no such partition for clients.
             StorageUnavailable: the server accepts no records. NotLeader: another broker leads the partition.
         """
-        self.topics.get(topic).check_writable(index)
+        self.topics.referred(topic).check_writable(index)
         if refusal := self._services.refusal():
             raise StorageUnavailable(refusal)
 

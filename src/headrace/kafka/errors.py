@@ -121,6 +121,7 @@ class RequestError(Exception):
 
 _TOPICS: dict[type[topics.TopicError], Code] = {
     topics.UnknownTopic: Code.UNKNOWN_TOPIC_OR_PARTITION,
+    topics.UnknownTopicId: Code.UNKNOWN_TOPIC_ID,
     topics.TopicExists: Code.TOPIC_ALREADY_EXISTS,
     topics.InvalidTopicName: Code.INVALID_TOPIC_EXCEPTION,
     topics.InvalidPartitions: Code.INVALID_PARTITIONS,

@@ -9,7 +9,6 @@ from uuid import UUID
 
 from headrace.kafka.server.request_context import RequestContext
 from headrace.security.access.required_acls import CLUSTER_NAME, SERVER, Operation, Resource, ResourceType, Rule
-from headrace.topics.errors import UnknownTopic
 
 Names = Callable[[Any, RequestContext], Iterable[str]]
 Instead = tuple[Operation, ResourceType] | None
@@ -101,14 +100,13 @@ def its_transaction(request: Any, _: RequestContext) -> Iterable[str]:
 
 def names_of(asked: Iterable[Any] | None, context: RequestContext) -> Iterable[str]:
     """Yield topic names, looked up by `topic_id` if null, without unknown ids."""
-    for topic in asked or ():
-        name = topic.name if topic.name is not None else _name(topic.topic_id, context)
-        if name is not None:
-            yield name
+    return referred_names((topic.topic_id if topic.name is None else topic.name for topic in asked or ()), context)
 
 
-def _name(topic_id: UUID, context: RequestContext) -> str | None:
-    try:
-        return context.broker.topics.by_id(topic_id).topic.name
-    except UnknownTopic:
-        return None
+def referred_names(topics: Iterable[str | UUID], context: RequestContext) -> Iterable[str]:
+    """Yield the names of topics given by name or id, without unknown ids. An id says nothing about its topic."""
+    for topic in topics:
+        if isinstance(topic, str):
+            yield topic
+        elif (live := context.broker.topics.with_id(topic.bytes)) is not None:
+            yield live.topic.name

@@ -2,10 +2,12 @@
 
 import asyncio
 from abc import abstractmethod
+from uuid import UUID
 
 import msgspec
 
 from headrace.broker.broker import Broker
+from headrace.kafka.current_leader import MOVED, endpoints, leader_of
 from headrace.kafka.errors import Code, code_of
 from headrace.kafka.server.registry import Served
 from headrace.kafka.server.request_context import RequestContext, ResponseChannel
@@ -28,6 +30,8 @@ from headrace.topics.errors import (
 from headrace.topics.model import Appended
 
 Answer = ProduceResponse.PartitionProduceResponse
+NodeEndpoint = ProduceResponse.NodeEndpoint
+_LEADERS_FROM = 10
 _TOLD_ELSEWHERE = (
     BehindRefused,
     StorageUnavailable,
@@ -122,6 +126,16 @@ class Pending:
                 log_refused(self._context, topic, answer.index, result)  # type: ignore[arg-type]
         self.given()
 
+    @property
+    def context(self) -> RequestContext:
+        """The request."""
+        return self._context
+
+    def leads(self, endpoints: list[NodeEndpoint]) -> None:
+        """Add addresses of leaders to the response."""
+        known = self._response.node_endpoints
+        known += (each for each in endpoints if each not in known)
+
     def expect(self) -> None:
         """Count one more partition."""
         self._left += 1
@@ -159,6 +173,9 @@ class BatchAppend:
     channel: ResponseChannel
     version: int
     topic: str
+    """Its name, or the id that no topic has."""
+    topic_id: UUID | None
+    """Id by which the request names the topic; None: it names it by name."""
     index: int
     batch: bytearray | memoryview
     header: HeaderFields | None
@@ -172,7 +189,8 @@ class BatchAppend:
         """Append the batch; `settle` gets the result. All batches of a request have the same `now_ms`."""
         index = self.index
         try:
-            live = self.channel.broker.topics.get(self.topic)
+            topics, topic_id = self.channel.broker.topics, self.topic_id
+            live = topics.get(self.topic) if topic_id is None else topics.by_id(topic_id)
             partitions = live.partitions
             if 0 <= index < len(partitions):
                 self.log_start = partitions[index].log_start  # type: ignore[misc]  # a slot of the subclasses
@@ -197,8 +215,8 @@ class BatchAppend:
     def settle(self, result: Appended | Exception) -> None:
         """Handle the result of the append."""
 
-    def fill(self, answer: Answer, result: Appended | Exception) -> None:
-        """Write a result into the response."""
+    def fill(self, answer: Answer, result: Appended | Exception, context: RequestContext) -> list[NodeEndpoint]:
+        """Write a result into the response. Return the address of the leader, if another broker is it."""
         if type(result) is Appended:
             answer.error_code, answer.error_message = 0, None
             answer.base_offset = result.base_offset
@@ -206,6 +224,18 @@ class BatchAppend:
             answer.log_start_offset = self.log_start
         else:
             refuse(answer, result)  # type: ignore[arg-type]
+            if answer.error_code in MOVED and self.version >= _LEADERS_FROM:
+                return self._name_leader(answer, context)
+        return []
+
+    def _name_leader(self, answer: Answer, context: RequestContext) -> list[NodeEndpoint]:
+        broker = self.channel.broker
+        live = broker.topics.find_referred(self.topic if self.topic_id is None else self.topic_id)
+        leader = leader_of(live, self.index, broker.node_id)
+        if leader is None:
+            return []
+        answer.current_leader = ProduceResponse.LeaderIdAndEpoch(leader_id=leader.node_id, leader_epoch=leader.epoch)
+        return endpoints(NodeEndpoint, (leader.node_id,), context)
 
 
 class PartitionAppend(BatchAppend, msgspec.Struct, eq=False):
@@ -218,6 +248,7 @@ class PartitionAppend(BatchAppend, msgspec.Struct, eq=False):
     index: int
     answer: Answer
     wait_ms: int
+    topic_id: UUID | None = None
     transactional_id: str | None = None
     batch: bytearray | memoryview = _NOTHING
     header: HeaderFields | None = None
@@ -234,7 +265,7 @@ class PartitionAppend(BatchAppend, msgspec.Struct, eq=False):
 
     def settle(self, result: Appended | Exception) -> None:
         """See `BatchAppend.settle`."""
-        self.fill(self.answer, result)
+        self.pending.leads(self.fill(self.answer, result, self.pending.context))
         self.pending.settle(self.topic, self.answer, result)
 
 
@@ -242,6 +273,7 @@ class SingleBatch(BatchAppend, Served, eq=False):
     """A Produce request with one batch."""
 
     topic: str = ""
+    topic_id: UUID | None = None
     index: int = 0
     batch: bytearray | memoryview = _NOTHING
     header: HeaderFields | None = None
@@ -260,9 +292,7 @@ class SingleBatch(BatchAppend, Served, eq=False):
 
     def give_up(self) -> None:
         """See `RequestContext.give_up`."""
-        answer = unsettled(self.index)
-        topic = ProduceResponse.TopicProduceResponse(name=self.topic, partition_responses=[answer])
-        self.answer(ProduceResponse(responses=[topic]))
+        self.answer(ProduceResponse(responses=[topic_response(self.topic, self.topic_id, [unsettled(self.index)])]))
 
     def settle(self, result: Appended | Exception) -> None:
         """See `BatchAppend.settle`."""
@@ -273,7 +303,7 @@ class SingleBatch(BatchAppend, Served, eq=False):
             frame = accepted(
                 self.version,
                 self.correlation_id,
-                self.topic,
+                self.topic if self.topic_id is None else self.topic_id.bytes,
                 self.index,
                 result.base_offset,
                 self.log_append_ms,
@@ -285,11 +315,18 @@ class SingleBatch(BatchAppend, Served, eq=False):
             self.channel.finished(self)
             return
         answer = unsettled(self.index)
-        self.fill(answer, result)
+        endpoint = self.fill(answer, result, self)
         if type(result) is not Appended:
             log_refused(self, self.topic, self.index, result)  # type: ignore[arg-type]
-        topic = ProduceResponse.TopicProduceResponse(name=self.topic, partition_responses=[answer])
-        self.answer(ProduceResponse(responses=[topic]))
+        topic = topic_response(self.topic, self.topic_id, [answer])
+        self.answer(ProduceResponse(responses=[topic], node_endpoints=endpoint))
+
+
+def topic_response(name: str, topic_id: UUID | None, answers: list[Answer]) -> ProduceResponse.TopicProduceResponse:
+    """Return a topic's part of the response, which has its name or its id."""
+    if topic_id is None:
+        return ProduceResponse.TopicProduceResponse(name=name, partition_responses=answers)
+    return ProduceResponse.TopicProduceResponse(topic_id=topic_id, partition_responses=answers)
 
 
 def log_refused(context: RequestContext, topic: str, partition: int, error: Exception) -> None:
@@ -330,9 +367,10 @@ def refuse(answer: Answer, error: Exception) -> None:
     answer.log_start_offset = -1
 
 
-def opens_batches(broker: Broker, topic: str) -> bool:
+def opens_batches(broker: Broker, topic: str | UUID) -> bool:
     """Return whether the topic's batches are expanded, which takes long."""
-    return broker.topics.has(topic) and broker.topics.get(topic).entry_per_record
+    live = broker.topics.find_referred(topic)
+    return live is not None and live.entry_per_record
 
 
 def without_the_rest(batch: bytearray | memoryview, size: int) -> bytearray | memoryview:
@@ -348,6 +386,12 @@ def shortcut(channel: ResponseChannel, buffer: memoryview, start: int, stop: int
     if one is None:
         return None
     version, correlation_id, topic, index, batch, header, wait_ms = one
+    topic_id = None
+    if not isinstance(topic, str):
+        live = channel.broker.topics.with_id(topic)
+        if live is None:
+            return None
+        topic, topic_id = live.topic.name, live.topic.id
     if header[_ATTRIBUTES] & _CODEC and channel.broker.lane.crowded and opens_batches(channel.broker, topic):
         return None
     if owned:
@@ -360,6 +404,7 @@ def shortcut(channel: ResponseChannel, buffer: memoryview, start: int, stop: int
         None,
         stop - start,
         topic=topic,
+        topic_id=topic_id,
         index=index,
         batch=batch,
         header=header,

@@ -11,7 +11,7 @@
 #include "../records/c/_header.h"
 #include "../records/c/_compiled.h"
 
-enum { OLDEST = 3, FLEXIBLE = 9, NEWEST = 9 };
+enum { OLDEST = 3, FLEXIBLE = 9, TOPIC_IDS = 13, NEWEST = 13, ID_SIZE = 16 };
 
 typedef struct {
     const uint8_t *at;
@@ -123,8 +123,8 @@ static PyObject *found_in(PyObject *buffer, const uint8_t *start, Cursor *cursor
     expect(cursor, acks == -1 || acks == 1);
     int32_t timeout_ms = read_int32(cursor);
     expect(cursor, read_length(cursor, version, 1) == 1);
-    int32_t name_size = read_length(cursor, version, 0);
-    const char *name = read_ascii(cursor, name_size);
+    int32_t name_size = version >= TOPIC_IDS ? ID_SIZE : read_length(cursor, version, 0);
+    const char *name = version >= TOPIC_IDS ? (const char *)skip(cursor, ID_SIZE) : read_ascii(cursor, name_size);
     expect(cursor, read_length(cursor, version, 1) == 1);
     int32_t index = read_int32(cursor);
     expect(cursor, index >= 0);
@@ -137,7 +137,7 @@ static PyObject *found_in(PyObject *buffer, const uint8_t *start, Cursor *cursor
     BatchHeader header;
     if (cursor->odd || headrace_check_batch(records, size, &header) != FINE)
         Py_RETURN_NONE;
-    PyObject *topic = name_of(name, name_size);
+    PyObject *topic = version >= TOPIC_IDS ? PyBytes_FromStringAndSize(name, ID_SIZE) : name_of(name, name_size);
     PyObject *batch = topic ? kept(buffer, records - start, records, size, owned) : NULL;
     PyObject *fields = batch ? headrace_header_tuple(&header) : NULL;
     if (!fields) {
@@ -217,10 +217,23 @@ static PyObject *produce_accepted(PyObject *Py_UNUSED(module), PyObject *const *
         if (numbers[index] == -1 && PyErr_Occurred())
             return NULL;
     }
+    int64_t version = numbers[VERSION];
     Py_ssize_t name_size;
-    const char *name = PyUnicode_AsUTF8AndSize(args[TOPIC], &name_size);
-    if (!name)
-        return NULL;
+    const char *name;
+    if (version >= TOPIC_IDS) {
+        char *id;
+        if (PyBytes_AsStringAndSize(args[TOPIC], &id, &name_size) < 0)
+            return NULL;
+        if (name_size != ID_SIZE) {
+            PyErr_Format(PyExc_ValueError, "a topic's id of %zd bytes", name_size);
+            return NULL;
+        }
+        name = id;
+    } else {
+        name = PyUnicode_AsUTF8AndSize(args[TOPIC], &name_size);
+        if (!name)
+            return NULL;
+    }
     if (name_size > LONGEST_NAME) {
         PyErr_Format(PyExc_ValueError, "a topic's name of %zd bytes", name_size);
         return NULL;
@@ -228,13 +241,13 @@ static PyObject *produce_accepted(PyObject *Py_UNUSED(module), PyObject *const *
     PyObject *frame = PyBytes_FromStringAndSize(NULL, name_size + MOST_BESIDE_NAME);
     if (!frame)
         return NULL;
-    int64_t version = numbers[VERSION];
     uint8_t *start = (uint8_t *)PyBytes_AS_STRING(frame);
     uint8_t *at = put_number(start + 4, (uint64_t)numbers[CORRELATION_ID], 4);
     if (version >= FLEXIBLE)
         *at++ = 0; /* no tags in the header */
     at = put_length(at, version, 1, 4);
-    at = put_length(at, version, (uint32_t)name_size, 2);
+    if (version < TOPIC_IDS)
+        at = put_length(at, version, (uint32_t)name_size, 2);
     memcpy(at, name, (size_t)name_size);
     at = put_length(at + name_size, version, 1, 4);
     at = put_number(at, (uint64_t)numbers[PARTITION], 4);

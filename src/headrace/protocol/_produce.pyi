@@ -2,11 +2,11 @@ from headrace.records.fallback.header import Buffer, HeaderFields
 
 def read(
     buffer: Buffer, start: int, stop: int, owned: bool, /
-) -> tuple[int, int, str, int, bytearray | memoryview, HeaderFields, int] | None: ...
+) -> tuple[int, int, str | bytes, int, bytearray | memoryview, HeaderFields, int] | None: ...
 def accepted(
     version: int,
     correlation_id: int,
-    topic: str,
+    topic: str | bytes,
     partition: int,
     base_offset: int,
     log_append_time_ms: int,

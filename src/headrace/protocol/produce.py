@@ -11,9 +11,10 @@ from typing import Final
 from headrace.protocol.wire import Buffer, varint
 from headrace.records.fallback.header import HeaderFields
 
-Plain = tuple[int, int, str, int, bytearray | memoryview, HeaderFields, int]
-"""Version, correlation id, topic, partition, record batch, its header, and ms that acks=all waits for replicas (0:
-acks=1).
+Plain = tuple[int, int, str | bytes, int, bytearray | memoryview, HeaderFields, int]
+"""Version, correlation id, topic, partition, record batch, its header, and ms that acks=all waits for replicas.
+
+The topic is its name, or its id from version 13 on. The ms are 0 for acks=1.
 """
 
 read: Callable[[Buffer, int, int, bool], Plain | None]
@@ -25,10 +26,11 @@ it, else a copy. The batch has passed `records.batch.check`.
 Returns None for any other request, and without the C extension. Use the message tables then.
 """
 
-accepted: Callable[[int, int, str, int, int, int, int], bytes]
-"""Return the complete frame of a successful response, for versions 3 to 9.
+accepted: Callable[[int, int, str | bytes, int, int, int, int], bytes]
+"""Return the complete frame of a successful response, for versions 3 to 13.
 
-Takes version, correlation id, topic, partition, base offset, log append time (ms) and log start offset.
+Takes version, correlation id, topic (its id from version 13 on), partition, base offset, log append time (ms) and log
+start offset.
 """
 
 _FLEXIBLE_FROM: Final = 9
@@ -38,7 +40,7 @@ _SIZE_FIELD: Final = 4
 def plain_accepted(
     version: int,
     correlation_id: int,
-    topic: str,
+    topic: str | bytes,
     partition: int,
     base_offset: int,
     log_append_time_ms: int,
@@ -53,11 +55,12 @@ def plain_accepted(
 
 
 @lru_cache(maxsize=4096)
-def _shape(version: int, topic: str) -> tuple[Callable[..., bytes], int, bytes, bytes]:
-    name = topic.encode()
+def _shape(version: int, topic: str | bytes) -> tuple[Callable[..., bytes], int, bytes, bytes]:
+    name = topic.encode() if isinstance(topic, str) else topic
     if version >= _FLEXIBLE_FROM:
         # No tags in the header, one topic, one partition.
-        name = b"\0\2" + varint(len(name) + 1) + name + b"\2"
+        size = b"" if isinstance(topic, bytes) else varint(len(name) + 1)
+        name = b"\0\2" + size + name + b"\2"
         ending = b"\1\0\0" + b"\0" + b"\0\0\0\0" + b"\0"
     else:
         name = b"\0\0\0\1" + len(name).to_bytes(2, "big") + name + b"\0\0\0\1"

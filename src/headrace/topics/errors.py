@@ -22,6 +22,10 @@ class UnknownTopic(TopicError):
     """No such topic or partition."""
 
 
+class UnknownTopicId(UnknownTopic):
+    """No topic has this id."""
+
+
 class TopicExists(TopicError):
     """A topic of that name exists."""
 

@@ -27,6 +27,7 @@ from headrace.topics.errors import (
     StorageUnavailable,
     TopicExists,
     UnknownTopic,
+    UnknownTopicId,
 )
 from headrace.topics.model import OpenedLog, Topic
 
@@ -84,7 +85,12 @@ async def test_a_created_topic_is_stored_and_found_by_name_and_id(table: TopicTa
     live = await table.create("t", 3, {"retention.ms": "1000"})
 
     assert storage.topics.stored["t"] == live.topic
-    assert table.get("t") is table.by_id(live.topic.id)
+    topic_id = live.topic.id
+    assert table.get("t") is table.by_id(topic_id)
+    assert {id(each) for each in (table.referred("t"), table.referred(topic_id), table.with_id(topic_id.bytes))} == {
+        id(live)
+    }
+    assert table.find_referred("t") is table.find_referred(topic_id) is live
     assert [partition.stream for partition in live.partitions] == ["headrace:t:0", "headrace:t:1", "headrace:t:2"]
     assert live.config.retention_ms == 1000
     assert table.partition("t", 2).index == 2
@@ -115,8 +121,11 @@ async def test_a_topic_created_again_has_another_id(table: TopicTable, told: Tol
     second = await table.create("t", 1, {})
 
     assert first.topic.id != second.topic.id
-    with pytest.raises(UnknownTopic):
-        table.by_id(first.topic.id)
+    for find in (table.by_id, table.referred):
+        with pytest.raises(UnknownTopicId):
+            find(first.topic.id)
+    assert table.with_id(first.topic.id.bytes) is table.find_referred(first.topic.id) is None
+    assert table.find_referred("u") is None
 
 
 async def test_a_deletion_that_storage_refuses_leaves_a_topic_that_works(

@@ -2,6 +2,7 @@
 
 from contextlib import closing
 from struct import Struct
+from uuid import UUID
 
 import cramjam
 from redis import Redis
@@ -14,7 +15,7 @@ from headrace.records.compression import SNAPPY, ZSTD
 from headrace.records.streams import MOST_DECOMPRESSED
 from headrace.testing.process import Server
 from tests.harness.wire import Wire, fetch_request, produce_request
-from tests.hostile.kafka.corpus import GROUP, MIB, TOPIC, WIDE, WIDE_PARTITIONS, Attack, encoded
+from tests.hostile.kafka.corpus import GROUP, IDS, MIB, TOPIC, WIDE, WIDE_PARTITIONS, Attack, encoded
 
 TINY, BOMBS, NATIVE, HUGE, HEADERS, OTHERS = (
     "hostile-tiny", "hostile-bombs", "hostile-native", "hostile-huge", "hostile-headers", "hostile-others",
@@ -32,6 +33,7 @@ def prepare(server: Server) -> None:
     with Wire(server.kafka, timeout_s=60) as wire:
         wire.create(TOPIC)
         wire.create(WIDE, WIDE_PARTITIONS)
+        IDS.update({name: wire.topic_id(name) for name in (TOPIC, WIDE)})
         wire.create(TINY)
         wire.create(BOMBS, 4)
         wire.create(NATIVE, headrace_storage="native")
@@ -148,9 +150,10 @@ def _creation(*topics: tuple[str, int], validate_only: bool = False) -> bytes:
     return encoded(m.CreateTopicsRequest(topics=made, timeout_ms=1, validate_only=validate_only), 7)
 
 
-def _fetch(topic: str, times: int = 1, partition: int = 0) -> bytes:
+def _fetch(topic: str | UUID, times: int = 1, partition: int = 0) -> bytes:
     limit = 64 << 20
-    return encoded(fetch_request([(topic, partition, 0)] * times, max_bytes=limit, partition_max_bytes=limit), 12)
+    request = fetch_request([(topic, partition, 0)] * times, max_bytes=limit, partition_max_bytes=limit)
+    return encoded(request, 12 if isinstance(topic, str) else 18)
 
 
 def _fetch_of_many(max_wait_ms: int) -> bytes:
@@ -234,6 +237,7 @@ def attacks() -> list[Attack]:
     begun = _SIZE.pack(100 << 20) + encoded(produce_request(TOPIC, bytes(MIB)), 9)[_SIZE.size :]
     return [
         Attack("one partition thirty times", 1, _fetch(TOPIC, 30)),
+        Attack("one partition thirty times, by its id", 1, lambda: _fetch(IDS[TOPIC], 30)),
         Attack("25 answers sent ahead, unread", 1, _fetch(TOPIC) * 25, reads=False),
         Attack("25 clients that do not read", 1, _fetch(TOPIC), connections=25, reads=False),
         Attack("tiny batches", 1, _fetch(TINY)),

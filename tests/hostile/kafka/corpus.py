@@ -7,12 +7,15 @@ the newest version:
 - every string and byte field as long as 1 MiB allows
 - every name repeated
 - as many requests as 1 MiB holds, sent ahead
+
+Where an API has come to name topics by their ids, the last version with names is attacked, too.
 """
 
 from collections.abc import Callable, Iterator
 from functools import partial
 from struct import Struct
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -22,13 +25,17 @@ from headrace.protocol import messages as m
 from headrace.protocol.errors import EncodeError
 from headrace.protocol.message import Message
 from headrace.protocol.messages import REQUESTS, TABLES
-from headrace.protocol.notation import Field, Structure
+from headrace.protocol.notation import ZERO_UUID, Field, Structure
 
 MIB = 1 << 20
 ELEMENTS = 10_000
 """The server's `headrace.request.max.elements`."""
 TOPIC, WIDE, GROUP = "hostile", "hostile-wide", "hostile-group"
 WIDE_PARTITIONS = 200
+BY_NAME = dict.fromkeys((m.ProduceRequest.API_KEY, m.FetchRequest.API_KEY), 12)
+"""The last version of an API that names topics, and not their ids."""
+IDS: dict[str, UUID] = {}
+"""The ids of the attacked server's topics."""
 _SIZE = Struct(">i")
 _TABLES = {table.root.name: table for table in TABLES}
 
@@ -74,6 +81,7 @@ def _seeds() -> dict[int, Callable[[], Message]]:
                 topic_data=[
                     m.ProduceRequest.TopicProduceData(
                         name=TOPIC,
+                        topic_id=IDS.get(TOPIC, ZERO_UUID),
                         partition_data=[m.ProduceRequest.PartitionProduceData(index=-5, records=b"no batch")],
                     )
                 ],
@@ -83,7 +91,9 @@ def _seeds() -> dict[int, Callable[[], Message]]:
                 max_wait_ms=0,
                 min_bytes=1,
                 max_bytes=64 << 20,
-                topics=[m.FetchRequest.FetchTopic(topic=TOPIC, partitions=[partition])],
+                topics=[
+                    m.FetchRequest.FetchTopic(topic=TOPIC, topic_id=IDS.get(TOPIC, ZERO_UUID), partitions=[partition])
+                ],
             ),
             lambda: m.ListOffsetsRequest(
                 replica_id=-1,
@@ -367,7 +377,8 @@ def attacks(api: int) -> Iterator[Maker]:
     known = APIS[api]
     seed = SEEDS[api]
     table = _TABLES[REQUESTS[api].__name__]
-    for version in sorted({max(known.oldest, known.refused_below), known.newest}):
+    oldest = max(known.oldest, known.refused_below)
+    for version in sorted({oldest, BY_NAME.get(api, oldest), known.newest}):
         paths = list(_paths(table.root, version))
         for path in paths:
             yield from _at(api, version, seed, path)
@@ -457,7 +468,7 @@ def _at(api: int, version: int, seed: Callable[[], Message], path: tuple[Field, 
         return framed(f"{count} {what}", body)
 
     def different() -> Attack | None:
-        elements = _distinct(last, sample, ELEMENTS - 100)
+        elements = _distinct(last, sample, ELEMENTS - 100, version)
         if elements is None:
             return None
         body = _encode(_with(seed, before, last, elements), version)
@@ -516,19 +527,23 @@ def _least(api: int, field: Field) -> Any:
     return zero.get(field.kind, 0)
 
 
-def _distinct(array: Field, sample: Any, count: int) -> list[Any] | None:
+def _distinct(array: Field, sample: Any, count: int, version: int) -> list[Any] | None:
     """Elements that differ in what names them."""
     if array.struct is None:
         return [f"n{number}" for number in range(count)] if array.kind == "string" else None
     if array.kind in {"int32", "int64"}:
         return list(range(count))
-    for field in array.struct.fields:
+    there = [field for field in array.struct.fields if version in field.versions]
+    for field in there:
         if field.kind == "string" and not field.is_array and isinstance(getattr(sample, field.name), str):
             return [msgspec.structs.replace(sample, **{field.name: f"n{number}"}) for number in range(count // 3)]
         if field.name in {"partition", "partition_index", "index"}:
             return [
                 msgspec.structs.replace(sample, **{field.name: number % WIDE_PARTITIONS}) for number in range(count)
             ]
+    for field in there:
+        if field.kind == "uuid":
+            return [msgspec.structs.replace(sample, **{field.name: UUID(int=number)}) for number in range(count)]
     return None
 
 

@@ -1,7 +1,9 @@
 """ApiVersions: what is registered, in every format that clients ask in (KIP-511)."""
 
+from typing import Any
+
 import pytest
-from tests.harness.wire import Wire
+from tests.harness.wire import Wire, batch, fetch_request, opened, produce_request
 
 from headrace.kafka import apis
 from headrace.kafka.errors import Code
@@ -9,7 +11,10 @@ from headrace.kafka.server.registry import APIS
 from headrace.protocol.messages import (
     ApiVersionsRequest,
     ApiVersionsResponse,
+    ListOffsetsRequest,
+    MetadataRequest,
 )
+from headrace.testing import Server
 
 apis.load()  # as the listener does
 
@@ -52,3 +57,26 @@ def test_a_clients_software_name_is_checked(wire: Wire, name: str) -> None:
     assert answer.error_code == Code.INVALID_REQUEST
     assert wire.ask(ApiVersionsRequest(client_software_name="raw", client_software_version=name), 3).error_code
     assert wire.ask(SOFTWARE, 3).error_code == 0
+
+
+def test_clients_may_begin_with_the_newest_version(running: Server, topic: str) -> None:
+    """Some are configured for a version, and never send ApiVersions."""
+
+    def first(request: Any) -> Any:
+        with Wire(running.kafka) as client:
+            return client.ask(request, APIS[request.API_KEY].newest)
+
+    with Wire(running.kafka) as wire:
+        wire.create(topic)
+    [described] = first(MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=topic)])).topics
+    topic_id = described.topic_id
+    [by_id] = first(MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=None, topic_id=topic_id)])).topics
+    assert by_id.name == topic
+    [produced] = first(produce_request("", batch(b"x"), topic_id=topic_id)).responses
+    assert (produced.topic_id, produced.partition_responses[0].error_code) == (topic_id, 0)
+    [fetched] = first(fetch_request([(topic_id, 0, 0)])).responses
+    assert [record.value for record in opened(fetched.partitions[0].records)] == [b"x"]
+    asked = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=-1)
+    named = ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[asked])
+    [listed] = first(ListOffsetsRequest(replica_id=-1, topics=[named])).topics
+    assert listed.partitions[0].offset == 1

@@ -14,7 +14,7 @@ LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 T = 1_700_000_000_000
 
 
-@pytest.mark.parametrize("version", range(1, 8))
+@pytest.mark.parametrize("version", range(1, 12))
 def test_versions(wire: Wire, topic: str, version: int) -> None:
     wire.create(topic)
     wire.produce(topic, batch(b"0", b"1", b"2", timestamp=T, step=10))
@@ -61,12 +61,25 @@ def test_times_out_of_order_find_the_first_record_late_enough(wire: Wire, topic:
     assert [wire.offset(topic, T + late).offset for late in (5, 15, 25, 35, 40, 41)] == [0, 0, 0, 3, 3, -1]
 
 
-@pytest.mark.parametrize(("timestamp", "version"), [(MAX_TIMESTAMP, 6), (-4, 7), (-5, 7), (-100, 7)])
+@pytest.mark.parametrize(
+    ("timestamp", "version"), [(MAX_TIMESTAMP, 6), (-4, 7), (-5, 7), (-5, 8), (-6, 9), (-6, 10), (-7, 11), (-100, 7)]
+)
 def test_specials_that_a_version_does_not_know(wire: Wire, topic: str, timestamp: int, version: int) -> None:
     wire.create(topic)
     wire.produce(topic, batch(b"x"))
     found = wire.offset(topic, timestamp, version=version)
     assert (found.error_code, found.offset, found.timestamp) == (Code.UNSUPPORTED_VERSION, -1, -1)
+
+
+@pytest.mark.parametrize(("timestamp", "version"), [(-5, 9), (-5, 11), (-6, 11)])
+@pytest.mark.parametrize("storage", ["log", "native"])
+def test_without_an_archive_nothing_is_tiered(
+    wire: Wire, topic: str, timestamp: int, version: int, storage: str
+) -> None:
+    wire.create(topic, headrace_storage=storage)
+    wire.produce(topic, batch(b"x"))
+    found = wire.offset(topic, timestamp, version=version)
+    assert (found.error_code, found.offset, found.timestamp, found.leader_epoch) == (0, -1, -1, -1)
 
 
 @pytest.mark.parametrize("partition", [-1, 1, 100])

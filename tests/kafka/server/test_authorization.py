@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Iterator
 from typing import Any
+from uuid import UUID
 
 import pytest
 from tests.harness.guarded import Guarded, guarded
 from tests.kafka.test_denied import TABLE_OF, UNAUTHORIZED
-from tests.kafka.test_required_acls import Filler, exchange_of
+from tests.kafka.test_required_acls import TOPIC_ID, Filler, exchange_of
 
 from headrace.kafka import apis
 from headrace.kafka.errors import Code
@@ -89,8 +90,8 @@ def _more(api: Api) -> Iterator[Any]:
         yield IncrementalAlterConfigsRequest(resources=[altered])
 
 
-def requests(api: Api) -> Iterator[Any]:
-    yield Filler(TABLE_OF[api.key], api.newest).request
+def requests(api: Api, topic_id: UUID = TOPIC_ID) -> Iterator[Any]:
+    yield Filler(TABLE_OF[api.key], api.newest, topic_id).request
     yield from _more(api)
 
 
@@ -134,7 +135,8 @@ def rights(server: Guarded, granted: Iterable[Right]) -> None:
 
 def errors(server: Guarded, api: Api, number: int) -> set[int]:
     """The errors in the answer to a request that is made again for it."""
-    request = list(requests(api))[number]
+    topic_id = server.clusters.get(POOL).topics.get("there").topic.id
+    request = list(requests(api, topic_id))[number]
     with server.connect(WHO, POOL) as wire:
         answer = wire.ask(request, api.newest)
         return set(FINDERS[type(answer)](answer) or ())

@@ -28,7 +28,7 @@ from headrace.broker.partition.source import (
     gone,
     outside,
 )
-from headrace.broker.partition.timestamps import FoundOffset, Searcher, Special
+from headrace.broker.partition.timestamps import NOT_FOUND, FoundOffset, Searcher, Special
 from headrace.broker.ports import NativeStorage
 from headrace.broker.runtime.budget import NeedsRoom
 from headrace.broker.runtime.clock import SystemClock
@@ -419,6 +419,8 @@ class NativePartition(AlwaysStable):
         if timestamp not in tuple(Special):
             return await find_first(self.storage, self.place, timestamp, searcher)
         self.learn(await self.storage.extent(self.place))
+        if timestamp in {Special.LATEST_TIERED, Special.EARLIEST_PENDING_UPLOAD}:
+            return NOT_FOUND
         if timestamp == Special.MAX_TIMESTAMP:
             return await find_latest(self.storage, self.place, self.log_end, searcher)
         return FoundOffset(self.visible_end(isolation) if timestamp == Special.LATEST else self.log_start)

@@ -31,11 +31,19 @@ async def find(
         return FoundOffset(partition.log_start)
     if timestamp == Special.EARLIEST_LOCAL:
         return FoundOffset(partition.local_start)
+    if timestamp in {Special.LATEST_TIERED, Special.EARLIEST_PENDING_UPLOAD}:
+        return NOT_FOUND if cold is None else _by_upload(partition, timestamp, await cold.end())
     found = await _by_time(storage, partition, timestamp, searcher, cold)
     if 0 <= found.offset < partition.visible_end(isolation):
         return found
     await partition.ask_end()
     return NOT_FOUND
+
+
+def _by_upload(partition: Source, timestamp: int, end: int) -> FoundOffset:
+    if timestamp == Special.EARLIEST_PENDING_UPLOAD:
+        return FoundOffset(max(end, partition.log_start))
+    return FoundOffset(end - 1) if end > partition.log_start else NOT_FOUND
 
 
 async def _by_time(

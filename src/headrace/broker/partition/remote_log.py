@@ -165,6 +165,12 @@ class RemotePartition:
         """As `Table.latest`, before `end`."""
         return await self.archive.run(lambda table: table.latest(self.index, self.start, end))
 
+    async def end(self) -> int:
+        """Return the offset below which all records are in the archive. Raises ArchiveUnavailable."""
+        await self.archive.refresh()
+        extent = self.archive.extents.get(self.index)
+        return self.start if extent is None else extent.end
+
     async def raise_start(self, offset: int) -> None:
         """Raise the archive's start to `offset`, and return when this is durable."""
         if offset > self.start:

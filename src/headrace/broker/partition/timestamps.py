@@ -24,6 +24,8 @@ class Special(IntEnum):
     EARLIEST = -2
     MAX_TIMESTAMP = -3
     EARLIEST_LOCAL = -4
+    LATEST_TIERED = -5
+    EARLIEST_PENDING_UPLOAD = -6
 
 
 class FoundOffset(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from headrace.broker.partition.partition import Partition
 from headrace.broker.topics.live import LiveTopic, not_for_clients
-from headrace.topics.errors import InvalidTopicName, TooManyPartitions, TopicExists, UnknownTopic
+from headrace.topics.errors import InvalidTopicName, TooManyPartitions, TopicExists, UnknownTopic, UnknownTopicId
 from headrace.topics.model import MAX_LENGTH, check_name, is_reserved, may_collide, metric_name
 
 
@@ -22,7 +22,8 @@ class KnownTopics:
 
     def __init__(self) -> None:
         self._by_name: dict[str, LiveTopic] = {}
-        self._by_id: dict[UUID, LiveTopic] = {}
+        self._by_id: dict[bytes, LiveTopic] = {}
+        """By the bytes of the id, as they are in requests."""
         self._by_metric: dict[str, set[str]] = {}
         """`metric_name` of names that may collide -> these names."""
         self.internal: dict[str, LiveTopic] = {}
@@ -47,8 +48,12 @@ class KnownTopics:
         """Return a topic by name, or by id if the name is None."""
         if name is not None:
             return self._named(name)
+        return self.with_id(topic_id.bytes)
+
+    def with_id(self, topic_id: bytes) -> LiveTopic | None:
+        """Return the topic whose id has these bytes."""
         found = self._by_id.get(topic_id)
-        return found or next((live for live in self.internal.values() if live.topic.id == topic_id), None)
+        return found or next((live for live in self.internal.values() if live.topic.id.bytes == topic_id), None)
 
     def names(self) -> list[str]:
         """Return all names, sorted."""
@@ -81,11 +86,19 @@ class KnownTopics:
         return live
 
     def by_id(self, topic_id: UUID) -> LiveTopic:
-        """Return a topic. Raises UnknownTopic."""
-        live = self.find(None, topic_id)
+        """Return a topic. Raises UnknownTopicId."""
+        live = self.with_id(topic_id.bytes)
         if live is None:
-            raise UnknownTopic(f"no topic with id {topic_id}")
+            raise UnknownTopicId(f"no topic with id {topic_id}")
         return live
+
+    def find_referred(self, topic: str | UUID) -> LiveTopic | None:
+        """Return a topic by name or id, if it exists."""
+        return self._named(topic) if isinstance(topic, str) else self.with_id(topic.bytes)
+
+    def referred(self, topic: str | UUID) -> LiveTopic:
+        """Return a topic by name or id. Raises UnknownTopic, or UnreadableTopic as `get`."""
+        return self.get(topic) if isinstance(topic, str) else self.by_id(topic)
 
     def partition(self, name: str, index: int) -> Partition:
         """Return a partition. Raises UnknownTopic."""
@@ -111,14 +124,14 @@ class KnownTopics:
     def _enter(self, live: LiveTopic) -> None:
         name = live.topic.name
         self._by_name[name] = live
-        self._by_id[live.topic.id] = live
+        self._by_id[live.topic.id.bytes] = live
         if may_collide(name):
             self._by_metric.setdefault(metric_name(name), set()).add(name)
 
     def _strike(self, live: LiveTopic) -> None:
         name = live.topic.name
         del self._by_name[name]
-        del self._by_id[live.topic.id]
+        del self._by_id[live.topic.id.bytes]
         if may_collide(name):
             others = self._by_metric[metric_name(name)]
             others.discard(name)

@@ -1,4 +1,4 @@
-"""Fetch (1), versions 4-12.
+"""Fetch (1), versions 4-18.
 
 Behavior
 - Returns whole batches, even if the fetch offset is in the middle of one. The first batch is returned even if it
@@ -12,19 +12,25 @@ Behavior
 Version notes
 - 5: log start offset. 7: sessions. 9: the client's leader epoch is checked, again after a wait. 10: zstd. 11: rack. 12:
   flexible.
+- 13: topics by ID (KIP-516). An unknown ID is UNKNOWN_TOPIC_ID for its partitions.
+- 14: an error of followers. 15, 17, 18: fields of followers, ignored.
+- 16: a partition that another broker leads has that leader and its address (KIP-951).
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from typing import Any
+from uuid import UUID
 
 from headrace.broker.broker import Broker
 from headrace.broker.fetch import DelayedFetch, FetchDone, Found, PartitionFetch
 from headrace.broker.partition.cache import codecs, count_records
 from headrace.broker.partition.source import Isolation, Readable
+from headrace.broker.topics.live import LiveTopic
+from headrace.kafka.current_leader import MOVED, endpoints, leader_of
 from headrace.kafka.denied import No, Place, parts
 from headrace.kafka.errors import Code, RequestError, check_epoch, code_of
-from headrace.kafka.required_acls import topics
+from headrace.kafka.required_acls import referred_names, topics
 from headrace.kafka.server.registry import WaitsFor, register
 from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.server.timeouts import OF_RECORDS
@@ -34,6 +40,8 @@ from headrace.security.access.required_acls import Operation, ResourceType
 from headrace.topics.errors import TopicError
 
 _ZSTD_FROM = 10
+_IDS_FROM = 13
+_LEADERS_FROM = 16
 _MANY = 200
 """Responses with more partitions are built in pieces."""
 _WAITING_BYTES = 300
@@ -42,13 +50,25 @@ _CROWDED_MS = 100
 """Maximum wait in ms if `RequestContext.may_wait` refuses a longer one."""
 
 PartitionData = FetchResponse.PartitionData
+Asked = tuple[str | UUID, int]
+"""Name or id of a topic, and index of a partition."""
 
 
-NEEDS = (topics(Operation.READ, lambda request, _: [topic.topic for topic in request.topics]),)
+def _referred(topic: FetchRequest.FetchTopic, context: RequestContext) -> str | UUID:
+    return topic.topic if context.version < _IDS_FROM else topic.topic_id
 
 
-def _places(topic: FetchRequest.FetchTopic, _: FetchRequest, __: RequestContext) -> Iterator[Place]:
-    yield ResourceType.TOPIC, topic.topic
+def _names(request: FetchRequest, context: RequestContext) -> Iterable[str]:
+    if context.version < _IDS_FROM:
+        return [topic.topic for topic in request.topics]
+    return referred_names((topic.topic_id for topic in request.topics), context)
+
+
+NEEDS = (topics(Operation.READ, _names),)
+
+
+def _places(topic: FetchRequest.FetchTopic, _: FetchRequest, context: RequestContext) -> Iterator[Place]:
+    return ((ResourceType.TOPIC, name) for name in referred_names((_referred(topic, context),), context))
 
 
 def _no(topic: FetchRequest.FetchTopic, no: No, _: RequestContext) -> FetchResponse.FetchableTopicResponse:
@@ -62,13 +82,13 @@ def _no(topic: FetchRequest.FetchTopic, no: No, _: RequestContext) -> FetchRespo
         )
         for asked in topic.partitions
     ]
-    return FetchResponse.FetchableTopicResponse(topic=topic.topic, partitions=refused)
+    return FetchResponse.FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=refused)
 
 
 @register(
     FetchRequest,
     4,
-    12,
+    18,
     needs=NEEDS,
     refusal=parts("topics", _places, _no, "responses"),
     bound=OF_RECORDS,
@@ -82,7 +102,7 @@ def handle(request: FetchRequest, context: RequestContext) -> Coroutine[Any, Any
         # The server creates no sessions, so the client must send a full request.
         context.answer(FetchResponse(error_code=Code.FETCH_SESSION_ID_NOT_FOUND, session_id=0, responses=[]))
         return None
-    wanted = _Wanted(request)
+    wanted = _Wanted(request, context)
     if len(wanted.partitions) > _MANY:
         return _many(wanted, request, context)
     asks = [_ask(context, topic, asked, wanted.isolation) for (topic, _), asked in wanted.partitions.items()]
@@ -178,26 +198,33 @@ def _taken(context: RequestContext, found: list[Found]) -> None:
 class _Wanted:
     """The partitions of a request. As in Kafka, the last entry of a duplicate counts."""
 
-    def __init__(self, request: FetchRequest) -> None:
-        self.partitions: dict[tuple[str, int], FetchRequest.FetchPartition] = {
-            (topic.topic, asked.partition): asked for topic in request.topics for asked in topic.partitions
+    def __init__(self, request: FetchRequest, context: RequestContext) -> None:
+        self._context = context
+        self._leaders: set[int] = set()
+        self.partitions: dict[Asked, FetchRequest.FetchPartition] = {
+            (referred, asked.partition): asked
+            for topic in request.topics
+            for referred in (_referred(topic, context),)
+            for asked in topic.partitions
         }
         self.isolation = Isolation.of(request.isolation_level)
 
-    def answer(self, broker: Broker, place: tuple[str, int], found: Found) -> tuple[str, PartitionData]:
+    def answer(self, broker: Broker, place: Asked, found: Found) -> tuple[str | UUID, PartitionData]:
         topic, index = place
         if found.size and self.partitions[place].current_leader_epoch >= 0:
             self._check_epoch(broker, place, found)
-        if found.size and broker.topics.has(topic):
-            live = broker.topics.get(topic)
+        live = broker.topics.find_referred(topic) if found.size or found.error is not None else None
+        if found.size and live is not None:
             counted = live.counted
             if live.tracer is not None:
-                live.tracer.handed_out(topic, index, found.chunks)
+                live.tracer.handed_out(live.topic.name, index, found.chunks)
             counted.bytes_out += found.size
             counted.records_out += count_records(found.chunks, has_gaps=found.has_gaps)
+        code = code_of(found.error)
         return topic, PartitionData(
             partition_index=index,
-            error_code=code_of(found.error),
+            error_code=code,
+            current_leader=self._leader(live, index) if code in MOVED else None,
             high_watermark=found.log_end,
             last_stable_offset=found.stable_end,
             log_start_offset=found.log_start,
@@ -213,36 +240,49 @@ class _Wanted:
             for each in found.aborted
         ]
 
-    def _check_epoch(self, broker: Broker, place: tuple[str, int], found: Found) -> None:
+    def _leader(self, live: LiveTopic | None, index: int) -> FetchResponse.LeaderIdAndEpoch | None:
+        context = self._context
+        leader = leader_of(live, index, context.broker.node_id) if context.version >= _LEADERS_FROM else None
+        if leader is None:
+            return None
+        self._leaders.add(leader.node_id)
+        return FetchResponse.LeaderIdAndEpoch(leader_id=leader.node_id, leader_epoch=leader.epoch)
+
+    def _check_epoch(self, broker: Broker, place: Asked, found: Found) -> None:
         """Replace records by an error if the leader epoch changed while the fetch waited.
 
         librdkafka may then reset its fetch offset to the end of its epoch, and would read these records twice.
         """
         try:
-            check_epoch(broker.topics.partition(*place).leader_epoch, self.partitions[place].current_leader_epoch)
+            topic, index = place
+            check_epoch(
+                broker.topics.referred(topic).partition(index).leader_epoch, self.partitions[place].current_leader_epoch
+            )
         except (TopicError, RequestError) as error:
             found.error, found.chunks, found.size = error, [], 0
 
-    @staticmethod
-    def response(answers: list[tuple[str, PartitionData]]) -> FetchResponse:
-        by_topic: dict[str, list[PartitionData]] = {}
+    def response(self, answers: list[tuple[str | UUID, PartitionData]]) -> FetchResponse:
+        by_topic: dict[str | UUID, list[PartitionData]] = {}
         for topic, answer in answers:
             by_topic.setdefault(topic, []).append(answer)
         return FetchResponse(
             session_id=0,
             responses=[
                 FetchResponse.FetchableTopicResponse(topic=topic, partitions=partitions)
+                if isinstance(topic, str)
+                else FetchResponse.FetchableTopicResponse(topic_id=topic, partitions=partitions)
                 for topic, partitions in by_topic.items()
             ],
+            node_endpoints=endpoints(FetchResponse.NodeEndpoint, self._leaders, self._context),
         )
 
 
 def _ask(
-    context: RequestContext, name: str, wanted: FetchRequest.FetchPartition, isolation: Isolation
+    context: RequestContext, topic: str | UUID, wanted: FetchRequest.FetchPartition, isolation: Isolation
 ) -> PartitionFetch:
     broker = context.broker
     try:
-        live = broker.topics.get(name)
+        live = broker.topics.referred(topic)
         partition = live.partition(wanted.partition)
         partition.check_led()
         check_epoch(partition.leader_epoch, wanted.current_leader_epoch)

@@ -1,4 +1,4 @@
-"""FindCoordinator (10), versions 0-4.
+"""FindCoordinator (10), versions 0-5.
 
 Behavior
 - The cluster membership determines the coordinator of each group.
@@ -6,7 +6,7 @@ Behavior
   out.
 
 Version notes
-- 1: key types. 3: flexible. 4: many keys per request (KIP-699).
+- 1: key types. 3: flexible. 4: many keys per request (KIP-699). 5: an error of transactions.
 """
 
 from collections.abc import Iterable, Iterator
@@ -62,7 +62,7 @@ def _take_out(request: FindCoordinatorRequest, context: RequestContext, refused:
 @register(
     FindCoordinatorRequest,
     0,
-    4,
+    5,
     needs=(groups(Operation.DESCRIBE, _keys(GROUP)), transactional_ids(Operation.DESCRIBE, _keys(TRANSACTION))),
     refusal=_take_out,
     each=_MANY,

@@ -1,4 +1,4 @@
-"""InitProducerId (22), versions 0-4.
+"""InitProducerId (22), versions 0-5.
 
 Behavior
 - Returns a new unique id with epoch 0, for idempotent producers (KIP-98).
@@ -6,7 +6,7 @@ Behavior
 
 Version notes
 - 2: flexible. 3: a producer may send its id and epoch (KIP-360). It gets a new id, which has the same effect without
-  transactions. 4: another error code for a fenced producer.
+  transactions. 4: another error code for a fenced producer. 5: an error of transactions.
 """
 
 from headrace.kafka.denied import No, whole
@@ -34,7 +34,7 @@ def _no(_: InitProducerIdRequest, __: RequestContext, no: No) -> InitProducerIdR
     return InitProducerIdResponse(error_code=no.code, producer_id=-1, producer_epoch=-1)
 
 
-@register(InitProducerIdRequest, 0, 4, needs=NEEDS, refusal=whole(_no), bound=OF_PRODUCER_IDS)
+@register(InitProducerIdRequest, 0, 5, needs=NEEDS, refusal=whole(_no), bound=OF_PRODUCER_IDS)
 async def handle(request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
     """Assign a producer id."""
     if request.transactional_id is not None:

@@ -1,4 +1,4 @@
-"""Metadata (3), versions 0-12.
+"""Metadata (3), versions 0-13.
 
 Behavior
 - Each partition's leader is the live broker that recovered its log last. A partition without a live leader is
@@ -13,6 +13,7 @@ Version notes
 - 0: an empty list of topics selects all. Later, a null list does.
 - 4: the request says whether topics may be created.
 - 7: leader epochs. 9: flexible. 10: topic ids. 12: topics by id only.
+- 13: an error of the whole request, which is never sent: no client has to start again with its bootstrap servers.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -110,7 +111,7 @@ def _begin(context: RequestContext) -> MetadataResponse:
 REFUSAL = Refusal(take_out=parts("topics", _places, _no, "topics", always=True), hide=_hide, begin=_begin)
 
 
-@register(MetadataRequest, 0, 12, needs=NEEDS, refusal=REFUSAL, bound=OF_TOPICS, urgent=True)
+@register(MetadataRequest, 0, 13, needs=NEEDS, refusal=REFUSAL, bound=OF_TOPICS, urgent=True)
 async def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
     """Describe the cluster and topics."""
     broker = context.broker
@@ -123,8 +124,8 @@ async def handle(request: MetadataRequest, context: RequestContext) -> MetadataR
         one = _Described(context, pace, request)
         found = [await one.described(live) async for live in pace.each(broker.topics.with_internal())]
     else:
-        # As in Kafka, each topic once.
-        named = {(topic.name, topic.topic_id): None for topic in asked}
+        # As in Kafka, each topic once. A name counts, and not the id beside it.
+        named = {(topic.name, topic.topic_id if topic.name is None else _NO_ID): None for topic in asked}
         await context.reserve(_size(broker, named))
         one = _Described(context, pace, request)
         found = [await one.topic(name, topic_id) async for name, topic_id in context.parts(named)]

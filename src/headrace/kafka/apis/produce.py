@@ -1,4 +1,4 @@
-"""Produce (0), versions 0-9; 0-2 are advertised and refused.
+"""Produce (0), versions 0-13; 0-2 are advertised and refused.
 
 Behavior
 - Stores one record batch per partition byte for byte. The server reads only its header and CRC.
@@ -15,17 +15,21 @@ Behavior
 Version notes
 - 0-2: old librdkafka compresses only for brokers that list them (KAFKA-18659). Magic 0 and 1 are not supported.
 - 7: zstd (KIP-110). 8: error messages per partition (KIP-467). 9: flexible.
+- 10: a partition that another broker leads has that leader and its address (KIP-951).
+- 11, 12: errors and shortcuts of transactions (KIP-890).
+- 13: topics by ID (KIP-516). An unknown ID is UNKNOWN_TOPIC_ID for its partitions.
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from itertools import repeat
 from typing import Any
+from uuid import UUID
 
 from headrace.broker.broker import Broker
 from headrace.kafka.denied import No, Place, parts, transaction_of
 from headrace.kafka.errors import Code, RequestError
-from headrace.kafka.required_acls import its_transaction, topics, transactional_ids
+from headrace.kafka.required_acls import its_transaction, referred_names, topics, transactional_ids
 from headrace.kafka.server.registry import SHORTCUTS, Shortcut, register
 from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.single_batch import (
@@ -36,6 +40,7 @@ from headrace.kafka.single_batch import (
     opens_batches,
     refuse,
     shortcut,
+    topic_response,
     unsettled,
     without_the_rest,
 )
@@ -49,6 +54,7 @@ _MOST_BYTES = 2**31 - 1
 _ELEMENT_BYTES = 32
 """Memory per topic and per partition. A topic with one partition counts as two, and its batch has at least 61 bytes."""
 PRODUCE = ProduceRequest.API_KEY
+_IDS_FROM = 13
 _MANY = 100
 """Requests with more partitions are appended in pieces."""
 
@@ -61,23 +67,40 @@ def _wait_ms(request: ProduceRequest) -> int:
     return max(1, request.timeout_ms) if request.acks == -1 or request.transactional_id is not None else 0
 
 
+def _referred(topic: ProduceRequest.TopicProduceData, context: RequestContext) -> str | UUID:
+    return topic.name if context.version < _IDS_FROM else topic.topic_id
+
+
+def _names(request: ProduceRequest, context: RequestContext) -> Iterable[str]:
+    return referred_names((_referred(topic, context) for topic in request.topic_data), context)
+
+
 NEEDS = (
-    topics(Operation.WRITE, lambda request, _: (topic.name for topic in request.topic_data)),
+    topics(Operation.WRITE, _names),
     transactional_ids(Operation.WRITE, its_transaction),
 )
 SHORTCUTS[PRODUCE] = Shortcut(shortcut, needs=(topics(Operation.WRITE, lambda one, _: (one.topic,)),))
 
 
-def _places(topic: ProduceRequest.TopicProduceData, request: ProduceRequest, _: RequestContext) -> Iterator[Place]:
+def _places(
+    topic: ProduceRequest.TopicProduceData, request: ProduceRequest, context: RequestContext
+) -> Iterator[Place]:
     yield from transaction_of(request)
-    yield ResourceType.TOPIC, topic.name
+    for name in referred_names((_referred(topic, context),), context):
+        yield ResourceType.TOPIC, name
 
 
-def _no(topic: ProduceRequest.TopicProduceData, no: No, _: RequestContext) -> ProduceResponse.TopicProduceResponse:
+def _no(
+    topic: ProduceRequest.TopicProduceData, no: No, context: RequestContext
+) -> ProduceResponse.TopicProduceResponse:
     answers = [Answer(index=data.index) for data in topic.partition_data]
     for answer in answers:
         refuse(answer, RequestError(no.code, no.message))
-    return ProduceResponse.TopicProduceResponse(name=topic.name, partition_responses=answers)
+    return topic_response(topic.name, _id_of(topic, context), answers)
+
+
+def _id_of(topic: ProduceRequest.TopicProduceData, context: RequestContext) -> UUID | None:
+    return None if context.version < _IDS_FROM else topic.topic_id
 
 
 def _keep(request: ProduceRequest, context: RequestContext) -> bool:
@@ -99,23 +122,23 @@ REFUSAL = parts("topic_data", _places, _no, "responses", always=True)
 
 
 @register(
-    ProduceRequest, 0, 9, needs=NEEDS, refusal=REFUSAL, keep=_keep, refused_below=3,
+    ProduceRequest, 0, 13, needs=NEEDS, refusal=REFUSAL, keep=_keep, refused_below=3,
     most_bytes=_MOST_BYTES, element_bytes=_ELEMENT_BYTES, bound=None, urgent=True,
 )  # fmt: skip
 def handle(request: ProduceRequest, context: RequestContext) -> Coroutine[Any, Any, ProduceResponse | None] | None:
     """Append one batch to each partition."""
-    opened = _opened(request, context.broker)
+    opened = _opened(request, context)
     waits = opened > 0 and context.broker.lane.crowded
     if waits or opened > 1 or context.alone or sum(len(topic.partition_data) for topic in request.topic_data) > _MANY:
         # Later requests of the client may be for the same partitions.
         _hold_up(context)
         return _append_many(_kept(request, context), context, first_waits=opened > 0)
     response = ProduceResponse(responses=[])
-    work: list[tuple[str, ProduceRequest.PartitionProduceData, Answer]] = []
+    work: list[tuple[ProduceRequest.TopicProduceData, ProduceRequest.PartitionProduceData, Answer]] = []
     for topic in request.topic_data:
         answers = [unsettled(data.index) for data in topic.partition_data]
-        work += zip(repeat(topic.name), topic.partition_data, answers)
-        response.responses.append(ProduceResponse.TopicProduceResponse(name=topic.name, partition_responses=answers))
+        work += zip(repeat(topic), topic.partition_data, answers)
+        response.responses.append(topic_response(topic.name, _id_of(topic, context), answers))
     if not work and request.acks == 0:
         context.finish_without_response()
     elif not work:
@@ -124,8 +147,8 @@ def handle(request: ProduceRequest, context: RequestContext) -> Coroutine[Any, A
         pending = Pending(context, response, len(work), silent=request.acks == 0, wait_ms=_wait_ms(request))
         context.late = pending
         now_ms = context.broker.clock.now_ms()
-        for name, data, answer in work:
-            _append(request, name, data, answer, now_ms, context, pending)
+        for topic, data, answer in work:
+            _append(request, topic, data, answer, now_ms, context, pending)
     return None
 
 
@@ -139,9 +162,13 @@ def _kept(request: ProduceRequest, context: RequestContext) -> ProduceRequest:
     return request
 
 
-def _opened(request: ProduceRequest, broker: Broker) -> int:
+def _opened(request: ProduceRequest, context: RequestContext) -> int:
     """Return the number of expanded batches. Each may grow from a few kilobytes to 16 MiB."""
-    return sum(len(topic.partition_data) for topic in request.topic_data if opens_batches(broker, topic.name))
+    return sum(
+        len(topic.partition_data)
+        for topic in request.topic_data
+        if opens_batches(context.broker, _referred(topic, context))
+    )
 
 
 async def _append_many(
@@ -161,13 +188,12 @@ async def _append_many(
         try:
             async for topic in pace.each(request.topic_data):
                 answers: list[Answer] = []
-                named = ProduceResponse.TopicProduceResponse(name=topic.name, partition_responses=answers)
-                response.responses.append(named)
+                response.responses.append(topic_response(topic.name, _id_of(topic, context), answers))
                 async for data in pace.each(topic.partition_data):
                     answer = unsettled(data.index)
                     answers.append(answer)
                     pending.expect()
-                    _append(request, topic.name, data, answer, now_ms, context, pending)
+                    _append(request, topic, data, answer, now_ms, context, pending)
             # Not earlier: later requests could be appended in between.
             context.late = pending
         finally:
@@ -179,7 +205,7 @@ async def _append_many(
     return None if request.acks == 0 else response
 
 
-def _without_records(broker: Broker, topic: str, index: int) -> TopicError:
+def _without_records(broker: Broker, topic: str | UUID, index: int) -> TopicError:
     try:
         broker.check_writable(topic, index)
     except TopicError as error:
@@ -187,9 +213,14 @@ def _without_records(broker: Broker, topic: str, index: int) -> TopicError:
     return InvalidRecord("no record batch")
 
 
+def _name(broker: Broker, topic_id: UUID) -> str:
+    live = broker.topics.with_id(topic_id.bytes)
+    return str(topic_id) if live is None else live.topic.name
+
+
 def _append(
     request: ProduceRequest,
-    name: str,
+    topic: ProduceRequest.TopicProduceData,
     data: ProduceRequest.PartitionProduceData,
     answer: Answer,
     now_ms: int,
@@ -197,14 +228,17 @@ def _append(
     pending: Pending,
 ) -> None:
     channel, wait_ms = context.channel, _wait_ms(request)
+    topic_id = _id_of(topic, context)
+    name = topic.name if topic_id is None else _name(context.broker, topic_id)
+    transactional_id = request.transactional_id
     append = PartitionAppend(
-        pending, channel, context.version, name, data.index, answer, wait_ms, request.transactional_id
+        pending, channel, context.version, name, data.index, answer, wait_ms, topic_id, transactional_id
     )
     acks, records = request.acks, data.records
     if acks not in _ACKS:
         append.settle(RequestError(Code.INVALID_REQUIRED_ACKS, f"acks={acks}: wanted -1, 0 or 1"))
     elif records is None:
-        append.settle(_without_records(context.broker, name, data.index))
+        append.settle(_without_records(context.broker, _referred(topic, context), data.index))
     else:
         # The log keeps these bytes beyond the read buffer, and writes the offset into them.
         append.batch = without_the_rest(records, context.size) if context.owned else bytearray(records)

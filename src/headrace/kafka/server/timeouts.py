@@ -78,6 +78,8 @@ UNSAID = Bound(_unsaid)
 """For requests without a timeout."""
 OF_LOGS = Bound(_unsaid, Code.KAFKA_STORAGE_ERROR)
 """For reads from logs; consumers give up at REQUEST_TIMED_OUT."""
+OF_OFFSETS = Bound(_by_itself, Code.KAFKA_STORAGE_ERROR)
+"""As `OF_LOGS`, for requests that may name a timeout."""
 OF_RECORDS = Bound(_waiting, Code.KAFKA_STORAGE_ERROR)
 """For reads that may wait for records."""
 OF_TOPICS = Bound(_named, Code.LEADER_NOT_AVAILABLE)
