@@ -149,3 +149,7 @@ class Keyspace(msgspec.Struct, frozen=True):
     def positions(self, name: str) -> str:
         """Hash: `<topic>:<partition>` -> committed offset as JSON."""
         return f"{self.group(name)}:positions"
+
+    def pending(self, name: str) -> str:
+        """Hash: `<producer id>:<topic>:<partition>` -> pending offset of a transaction."""
+        return f"{self.group(name)}:pending"
