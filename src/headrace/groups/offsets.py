@@ -170,9 +170,7 @@ class CommittedOffsets:
         for `commit`.
         """
         earlier = [
-            key
-            for key, each in self.pending.of_producer(request.producer_id).items()
-            if each.number < request.number
+            key for key, each in self.pending.of_producer(request.producer_id).items() if each.number < request.number
         ]
         changes: list[GroupChange] = self._drop_pending(earlier)
         free = settings.max_pending_offsets - len(self.pending)
@@ -208,9 +206,7 @@ class CommittedOffsets:
         Committed offsets replace those of their partitions, except where a later commit has overtaken them.
         """
         mine = {
-            key: each
-            for key, each in self.pending.of_producer(end.producer_id).items()
-            if each.number <= end.number
+            key: each for key, each in self.pending.of_producer(end.producer_id).items() if each.number <= end.number
         }
         ended = self._drop_pending(mine)
         committed = {

@@ -110,6 +110,4 @@ class Snapshot:
     @property
     def nothing(self) -> bool:
         """Whether storage has nothing of the group."""
-        return self._header is None and not (
-            self._members or self._positions or self._sections or len(self.pending)
-        )
+        return self._header is None and not (self._members or self._positions or self._sections or len(self.pending))
