@@ -126,7 +126,8 @@ class CommittedOffsets:
     ) -> tuple[list[GroupChange], Outcome]:
         """Commit offsets. Return the changes to store, and each partition's outcome.
 
-        `overtakes`: these offsets replace the pending ones of their partitions, whose transactions end later. `room` is the number of bytes by which they may grow. An offset that replaces a larger or equal one always fits.
+        `overtakes`: these offsets replace the pending ones of their partitions, whose transactions end later. `room` is
+        the number of bytes by which they may grow. An offset that replaces a larger or equal one always fits.
         """
         outcome: Outcome = {}
         taken: dict[TopicPartition, OffsetAndMetadata] = {}

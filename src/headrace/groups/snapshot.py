@@ -46,31 +46,36 @@ class Snapshot:
         """Apply changes that storage has accepted."""
         for change in changes:
             match change:
-                case SaveHeader(header):
-                    self._header = header
-                case SaveMember(member):
-                    self._members[member.member_id] = member
-                case DropMember(member_id):
-                    self._members.pop(member_id, None)
-                case SaveOffsets(positions):
-                    self._positions.update(positions)
-                case DropOffsets(partitions):
-                    for partition in partitions:
-                        self._positions.pop(partition, None)
                 case SavePending(pending):
                     self.pending.put(pending)
                 case DropPending(keys):
                     self.pending.remove(keys)
-                case SaveBalanced(section):
-                    self._sections[section.topic] = section
-                case DropBalanced(topic):
-                    self._sections.pop(topic, None)
-                case DropGroup():
-                    self._header = None
-                    self._members.clear()
-                    self._positions.clear()
-                    self.pending.clear()
-                    self._sections.clear()
+                case _:
+                    self._apply(change)
+
+    def _apply(self, change: GroupChange) -> None:
+        match change:
+            case SaveHeader(header):
+                self._header = header
+            case SaveMember(member):
+                self._members[member.member_id] = member
+            case DropMember(member_id):
+                self._members.pop(member_id, None)
+            case SaveOffsets(positions):
+                self._positions.update(positions)
+            case DropOffsets(partitions):
+                for partition in partitions:
+                    self._positions.pop(partition, None)
+            case SaveBalanced(section):
+                self._sections[section.topic] = section
+            case DropBalanced(topic):
+                self._sections.pop(topic, None)
+            case DropGroup():
+                self._header = None
+                self._members.clear()
+                self._positions.clear()
+                self.pending.clear()
+                self._sections.clear()
 
     @property
     def stored(self) -> StoredGroup:

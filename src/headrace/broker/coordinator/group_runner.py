@@ -364,7 +364,7 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
         """Return the partitions with durable pending offsets of existing topics."""
         pending = self._snapshot.pending
         if not self._dropping:
-            return pending.partitions().keys()
+            return frozenset(pending.partitions())
         return {
             partition
             for partition in pending.partitions()

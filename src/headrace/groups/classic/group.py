@@ -129,6 +129,15 @@ class ClassicGroup:
                 requests.heartbeat(group, request, turn)
             case Leave():
                 requests.leave(group, settings, request, turn)
+            case DeleteGroup():
+                self._delete(request, turn)
+            case _:
+                self._change_offsets(request, turn)
+        self._watch_emptiness(turn)
+
+    def _change_offsets(self, request: Commit | TxnOffsetCommit | EndOffsets | DeleteOffsets, turn: Turn) -> None:
+        group, positions, settings = self._group, self._positions, self._settings
+        match request:
             case Commit():
                 offset_commit.commit(group, positions, settings, request, turn)
             case TxnOffsetCommit():
@@ -136,11 +145,8 @@ class ClassicGroup:
             case EndOffsets():
                 if txn_offset_commit.end(group, positions, settings, request, turn):
                     self._die(turn)
-            case DeleteGroup():
-                self._delete(request, turn)
             case DeleteOffsets():
                 offset_commit.delete_offsets(group, positions, settings, request, turn)
-        self._watch_emptiness(turn)
 
     def _fired(self, key: TimerKey, turn: Turn) -> None:
         group, settings = self._group, self._settings

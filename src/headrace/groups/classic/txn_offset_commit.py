@@ -26,19 +26,20 @@ def store(
 
 
 def _check(group: Membership, positions: CommittedOffsets, request: TxnOffsetCommit) -> GroupError | None:
-    """Check a request as Kafka does, which accepts it while members sync, and without a member below version 3."""
     if not positions.pending.admits(request.producer_id, request.guard):
         # The client repeats the request, and the coordinator of its transaction decides.
         return GroupError.COORDINATOR_NOT_AVAILABLE
-    newer = positions.pending.of_producer(request.producer_id).values()
-    if any(each.producer_epoch > request.producer_epoch or each.number > request.number for each in newer):
+    known = positions.pending.of_producer(request.producer_id).values()
+    if any(each.producer_epoch > request.producer_epoch or each.number > request.number for each in known):
         return GroupError.INVALID_PRODUCER_EPOCH
+    return _check_member(group, positions, request)
+
+
+def _check_member(group: Membership, positions: CommittedOffsets, request: TxnOffsetCommit) -> GroupError | None:
+    """Check the member as Kafka does, which accepts it before the next assignment, and none below version 3."""
     named = request.generation >= 0 or bool(request.member_id) or request.instance_id is not None
-    if request.generation < 0 and group.state is GroupState.EMPTY and not group.others.any_read:
+    if request.generation < 0 and (not named or group.state is GroupState.EMPTY) and not group.others.any_read:
         return None
-    if not named:
-        # OCI instances have no generation that a client could name.
-        return GroupError.UNKNOWN_MEMBER_ID if group.others.any_read else None
     if not exists(group, positions):
         return GroupError.ILLEGAL_GENERATION
     error = group.check(request.member_id, request.instance_id)
