@@ -3,12 +3,16 @@ from headrace.groups.model import (
     DropGroup,
     DropMember,
     DropOffsets,
+    DropPending,
     GroupHeader,
     OffsetAndMetadata,
+    PendingKey,
+    PendingOffset,
     SaveBalanced,
     SaveHeader,
     SaveMember,
     SaveOffsets,
+    SavePending,
     StoredBalanced,
     StoredMember,
     TopicPartition,
@@ -39,6 +43,8 @@ SECTION = StoredBalanced(
     starts={},
 )
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+KEY = PendingKey(1, A)
+PENDING = PendingOffset(producer_epoch=0, transactional_id="tx", number=1, position=OffsetAndMetadata(offset=3))
 ALL = (
     SaveHeader(HEADER),
     SaveMember(MEMBER),
@@ -86,3 +92,16 @@ def test_a_rewrite_brings_any_storage_to_the_same_state() -> None:
     other.apply(snapshot.rewrite())
 
     assert other.stored == snapshot.stored
+
+
+def test_pending_offsets_are_part_of_a_group() -> None:
+    snapshot = Snapshot.empty("g")
+    snapshot.apply((SavePending({KEY: PENDING}),))
+    assert not snapshot.nothing
+    assert snapshot.stored.pending == {KEY: PENDING}
+    again = Snapshot(snapshot.stored)
+    assert again.rewrite() == (DropGroup(), SavePending({KEY: PENDING}))
+    snapshot.apply((DropPending((KEY, KEY)),))
+    assert snapshot.nothing
+    again.apply((DropGroup(),))
+    assert again.nothing

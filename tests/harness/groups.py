@@ -15,6 +15,7 @@ from headrace.groups.effects import (
     DeleteGroupResult,
     DeleteOffsetsResult,
     Effect,
+    EndOffsetsResult,
     HeartbeatResult,
     JoinResult,
     LeaveResult,
@@ -27,6 +28,7 @@ from headrace.groups.events import (
     DeleteGroup,
     DeleteOffsets,
     DropTopic,
+    EndOffsets,
     Event,
     Heartbeat,
     Join,
@@ -35,6 +37,7 @@ from headrace.groups.events import (
     Request,
     Sync,
     TimerFired,
+    TxnOffsetCommit,
 )
 from headrace.groups.group import Group
 from headrace.groups.model import GroupSettings, OffsetAndMetadata, StoredGroup, TopicPartition
@@ -235,6 +238,43 @@ class GroupContext:
                 positions=positions,
             ),
         )
+
+    def txn_commit(
+        self,
+        positions: dict[TopicPartition, OffsetAndMetadata],
+        *,
+        producer_id: int = 7,
+        epoch: int = 0,
+        number: int = 1,
+        member_id: str = "",
+        generation: int = -1,
+        instance: str | None = None,
+    ) -> Ticket[CommitResult]:
+        """Send a TxnOffsetCommit of a verified transaction, without a member if none is said."""
+        ticket: Ticket[CommitResult] = self._ticket()
+        return self._request(
+            ticket,
+            TxnOffsetCommit(
+                token=ticket,
+                transactional_id=f"tx-{producer_id}",
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                generation=generation,
+                member_id=member_id,
+                instance_id=instance,
+                positions=positions,
+                number=number,
+                guard=self.whole.guard(producer_id),
+            ),
+        )
+
+    def end_offsets(
+        self, *, commit: bool, producer_id: int = 7, epoch: int = 0, number: int = 1
+    ) -> Ticket[EndOffsetsResult]:
+        """End a transaction."""
+        ticket: Ticket[EndOffsetsResult] = self._ticket()
+        end = EndOffsets(token=ticket, producer_id=producer_id, producer_epoch=epoch, commit=commit, number=number)
+        return self._request(ticket, end)
 
     def delete_group(self) -> Ticket[DeleteGroupResult]:
         """Ask for the deletion of the group."""

@@ -16,13 +16,17 @@ from headrace.groups.model import (
     DropGroup,
     DropMember,
     DropOffsets,
+    DropPending,
     GroupChange,
     GroupHeader,
     OffsetAndMetadata,
+    PendingKey,
+    PendingOffset,
     SaveBalanced,
     SaveHeader,
     SaveMember,
     SaveOffsets,
+    SavePending,
     StoredBalanced,
     StoredGroup,
     StoredInstance,
@@ -33,6 +37,7 @@ from headrace.groups.model import (
     is_nothing,
 )
 from headrace.groups.snapshot import Snapshot
+from headrace.metrics.unreadable_values import Unreadable
 from headrace.records.build import build
 from headrace.storage.groups import RedisGroups
 from headrace.storage.layout.keys import Keyspace
@@ -48,6 +53,10 @@ HOUR_MS = 3_600_000
 T0, T1 = TopicPartition("t", 0), TopicPartition("dots.and-dashes_", 11)
 HEADER = GroupHeader(
     generation=3, protocol_type="consumer", protocol="range", leader="a", empty_since_ms=None, unsettled=True
+)
+K0, K1 = PendingKey(1 << 40, TopicPartition("t", 0)), PendingKey(2, TopicPartition("dots.and-dashes_", 11))
+PENDING = PendingOffset(
+    producer_epoch=32_766, transactional_id="ü:1", number=3, position=OffsetAndMetadata(offset=9, topic_id=UUID(int=7))
 )
 FULL_POSITION = OffsetAndMetadata(offset=1 << 60, leader_epoch=4, metadata="ü", committed_ms=9, topic_id=UUID(int=7))
 
@@ -101,6 +110,10 @@ HISTORY: list[list[GroupChange]] = [
     [SaveBalanced(section("dots.and-dashes_", 1)), SaveBalanced(section("t", 2)), SaveHeader(HEADER)],
     [DropBalanced("t"), DropBalanced("nothing")],
     [DropBalanced("dots.and-dashes_"), DropGroup()],
+    [SavePending({K0: PENDING, K1: msgspec.structs.replace(PENDING, overtaken=True)})],
+    [SaveOffsets({T0: OffsetAndMetadata(offset=9)}), DropPending((K0,))],
+    [DropGroup(), SavePending({K0: PENDING})],
+    [DropPending((K0, K1)), DropGroup()],
 ]
 
 
@@ -431,3 +444,66 @@ async def test_a_group_that_another_broker_may_have_dropped_is_listed_again(
     assert await one.groups.names() == []
     await one.groups.save("g", [SaveOffsets({T0: OffsetAndMetadata(offset=2)})])
     assert await one.groups.names() == ["g"]
+
+
+async def test_pending_offsets_become_committed_in_one_step(storage: RedisStorage, raw: "redis.Redis") -> None:
+    scripts = _Counting(storage.scripts.shards)
+    groups = RedisGroups(scripts, Keyspace(), storage.fence)
+    await groups.save("g", [SavePending({K0: PENDING, K1: PENDING})])
+    assert sorted(raw.hkeys(f"{FENCE}:pending")) == ["1099511627776:t:0", "2:dots.and-dashes_:11"]
+    await groups.save("g", [SaveOffsets({T0: PENDING.position}), DropPending((K0,))])
+    assert len(scripts.sizes) == 2
+    found = await groups.load_one("g", 1)
+    assert (found.positions, found.pending) == ({T0: PENDING.position}, {K1: PENDING})
+
+
+async def test_very_many_pending_offsets_are_dropped_with_the_last_of_them(storage: RedisStorage) -> None:
+    """After a failure in between, all are still pending, and the transaction is ended again."""
+    groups = RedisGroups(_Counting(storage.scripts.shards, enough=3), Keyspace(), storage.fence)
+    pending = {PendingKey(1, place): PENDING for place in list(WIDE)[:1_200]}
+    await groups.save("g", [SavePending(pending)])
+    committed = {key.partition: PENDING.position for key in pending}
+    end: list[GroupChange] = [SaveOffsets(committed), DropPending(tuple(pending))]
+    with pytest.raises(StorageUnavailable):
+        await groups.save("g", end)
+    found = await groups.load_one("g", 1)
+    assert (len(found.positions), found.pending) == (1_000, pending)
+    await groups.save("g", end)
+    found = await groups.load_one("g", 1)
+    assert (found.positions, found.pending) == (committed, {})
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("t:0", b"{}"),
+        ("x:t:0", None),
+        ("-1:t:0", None),
+        ("1:t:x", None),
+        ("1:t:0", b"no JSON"),
+        ("1:t:0", b'{"producer_epoch":-1,"transactional_id":"tx","number":1,"position":{"offset":1}}'),
+        ("1:t:0", b'{"producer_epoch":1,"transactional_id":"tx","number":"1","position":{"offset":1}}'),
+        ("1:t:0", b'{"producer_epoch":1,"transactional_id":"tx","number":1}'),
+    ],
+)
+async def test_an_unreadable_pending_offset_is_skipped_and_noted(
+    storage: RedisStorage, raw: "redis.Redis", field: str, value: bytes | None
+) -> None:
+    unreadable = Unreadable()
+    groups = RedisGroups(storage.scripts, Keyspace(), storage.fence, unreadable=unreadable)
+    await groups.save("g", [SavePending({K1: PENDING})])
+    raw.hset(f"{FENCE}:pending", field, msgspec.json.encode(PENDING) if value is None else value)
+    found = await groups.load_one("g", 1)
+    assert found.pending == {K1: PENDING}
+    reason = unreadable.reason("groups", "g")
+    assert reason is not None
+    assert "pending offset" in reason
+
+
+async def test_a_key_of_another_type_at_the_pending_offsets_is_found(storage: RedisStorage, raw: "redis.Redis") -> None:
+    raw.set(f"{FENCE}:pending", "x")
+    with pytest.raises(TopicError, match="pending is a string"):
+        await storage.groups.load_one("g", 1)
+    assert storage.groups.is_offline("g")
+    await storage.groups.drop_offline("g")
+    assert not raw.exists(f"{FENCE}:pending")

@@ -3,7 +3,18 @@
 import msgspec
 
 from headrace.groups.errors import GroupError, InstanceProblem
-from headrace.groups.events import Commit, DeleteGroup, DeleteOffsets, Heartbeat, Join, Leave, Request, Sync
+from headrace.groups.events import (
+    Commit,
+    DeleteGroup,
+    DeleteOffsets,
+    EndOffsets,
+    Heartbeat,
+    Join,
+    Leave,
+    Request,
+    Sync,
+    TxnOffsetCommit,
+)
 from headrace.groups.instances.events import InstanceRefused, InstanceResult
 from headrace.groups.model import GroupChange, TopicPartition
 from headrace.groups.timers import TimerKey
@@ -62,10 +73,16 @@ class LeaveResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommitResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of a commit per partition. `error` applies to all."""
+    """Result of a commit, transactional or not, per partition. `error` applies to all."""
 
     error: GroupError | None = None
     partitions: dict[TopicPartition, GroupError | None] = {}
+
+
+class EndOffsetsResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Result of the end of a transaction. Without an error, its offsets are durable."""
+
+    error: GroupError | None = None
 
 
 class DeleteGroupResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +99,14 @@ class DeleteOffsetsResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 ClassicResult = (
-    JoinResult | SyncResult | HeartbeatResult | LeaveResult | CommitResult | DeleteGroupResult | DeleteOffsetsResult
+    JoinResult
+    | SyncResult
+    | HeartbeatResult
+    | LeaveResult
+    | CommitResult
+    | EndOffsetsResult
+    | DeleteGroupResult
+    | DeleteOffsetsResult
 )
 Result = ClassicResult | InstanceResult
 
@@ -102,8 +126,10 @@ def refusal(request: Request, error: GroupError, why: str = "") -> Result:  # no
             return HeartbeatResult(error=error)
         case Leave():
             return LeaveResult(error=error)
-        case Commit():
+        case Commit() | TxnOffsetCommit():
             return CommitResult(error=error, partitions=dict.fromkeys(request.positions, error))
+        case EndOffsets():
+            return EndOffsetsResult(error=error)
         case DeleteGroup():
             return DeleteGroupResult(error=error)
         case DeleteOffsets():

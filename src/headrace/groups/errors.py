@@ -34,6 +34,8 @@ class GroupError(Enum):
     """A member reads this topic, so its offsets are in use."""
     OFFSET_METADATA_TOO_LARGE = auto()
     """The commit's metadata exceeds the limit."""
+    INVALID_PRODUCER_EPOCH = auto()
+    """A newer epoch of the transaction's producer is known."""
     UNKNOWN_TOPIC_OR_PARTITION = auto()
     """No such topic or partition. Checked by the caller."""
     COORDINATOR_NOT_AVAILABLE = auto()

@@ -11,6 +11,7 @@ import msgspec
 
 from headrace.groups.instances.events import Delivered, InstanceRequest
 from headrace.groups.model import OffsetAndMetadata, TopicPartition
+from headrace.groups.pending_offsets import Guard
 from headrace.groups.timers import TimerKey
 
 NO_ID = UUID(int=0)
@@ -94,6 +95,49 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """`committed_ms` is set by the group."""
 
 
+class TxnOffsetCommit(msgspec.Struct, frozen=True, kw_only=True):
+    """TxnOffsetCommit: store pending offsets of a transaction, which its coordinator has verified.
+
+    Versions below 3 send generation -1 and an empty member id, and are not checked. As for a commit, the caller has
+    removed unknown topics and partitions.
+    """
+
+    token: Hashable
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    generation: int
+    member_id: str
+    instance_id: str | None
+    positions: dict[TopicPartition, OffsetAndMetadata]
+    number: int = 0
+    """Number of the transaction, from the verification."""
+    guard: Guard | None = None
+    """The group's guard of the producer from before the verification. It is invalid after an end of a transaction."""
+
+
+class EndOffsets(msgspec.Struct, frozen=True, kw_only=True):
+    """End a transaction: its pending offsets become committed, or are dropped. A repeat changes nothing.
+
+    Generations are not checked: TxnOffsetCommit did.
+    """
+
+    token: Hashable
+    producer_id: int
+    producer_epoch: int
+    """Epoch of the end, which may be above that of the offsets. A lower one is INVALID_PRODUCER_EPOCH."""
+    commit: bool
+    number: int
+    """Number of the transaction. Offsets of later ones remain."""
+
+
+class TransactionLost(msgspec.Struct, frozen=True, kw_only=True):
+    """Drop the pending offsets of a transaction that its coordinator does not know. No reply."""
+
+    producer_id: int
+    number: int
+
+
 class TimerFired(msgspec.Struct, frozen=True):
     """A timer's deadline has passed."""
 
@@ -129,7 +173,7 @@ class DropTopic(msgspec.Struct, frozen=True):
         return said is None or self.topic_id is None or said == self.topic_id
 
 
-ClassicRequest = Join | Sync | Heartbeat | Leave | Commit | DeleteGroup | DeleteOffsets
-ClassicEvent = ClassicRequest | TimerFired | DropTopic
+ClassicRequest = Join | Sync | Heartbeat | Leave | Commit | TxnOffsetCommit | EndOffsets | DeleteGroup | DeleteOffsets
+ClassicEvent = ClassicRequest | TimerFired | DropTopic | TransactionLost
 Request = ClassicRequest | InstanceRequest | Delivered
 Event = ClassicEvent | InstanceRequest | Delivered

@@ -32,11 +32,14 @@ from headrace.groups.model import (
     DropOffsets,
     GroupSettings,
     OffsetAndMetadata,
+    PendingKey,
+    PendingOffset,
     SaveOffsets,
     StoredGroup,
     TopicPartition,
 )
 from headrace.groups.offsets import CommittedOffsets
+from headrace.groups.pending_offsets import Guard
 from headrace.groups.timers import TimerKey, TimerKind
 from headrace.groups.turn import GROUP_BYTES, UNBOUNDED, Deadlines, Room, Turn
 from headrace.machines.effects import Now
@@ -68,11 +71,15 @@ class Group:
     """One group, as a pure state machine: `handle` returns effects in the required order."""
 
     def __init__(
-        self, name: str, settings: GroupSettings, positions: Mapping[TopicPartition, OffsetAndMetadata] | None = None
-    ):
+        self,
+        name: str,
+        settings: GroupSettings,
+        positions: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
+        pending: Mapping[PendingKey, PendingOffset] | None = None,
+    ) -> None:
         self.name = name
         self._settings = settings
-        self._positions = CommittedOffsets(positions or {})
+        self._positions = CommittedOffsets(positions or {}, pending or {})
         self._deadlines: Deadlines = {}
         self.balanced = Sections()
         self.classic = ClassicGroup(name, settings, self._positions, self._deadlines, self.balanced)
@@ -80,7 +87,7 @@ class Group:
     @classmethod
     def restore(cls, stored: StoredGroup, settings: GroupSettings, now: Now) -> "tuple[Group, list[Effect]]":
         """Return the stored group and effects that set its timers."""
-        group = cls(stored.name, settings, stored.positions)
+        group = cls(stored.name, settings, stored.positions, stored.pending)
         turn = Turn(now, group._deadlines)
         for section in stored.balanced:
             group.balanced[section.topic] = BalancedGroup.restore(
@@ -181,7 +188,7 @@ class Group:
         if key.kind is TimerKind.INSTANCE:
             section.timer_fired(key.member_id, turn)
             return
-        in_use = self.classic.uses(key.section)
+        in_use = self.classic.uses(key.section) or self._has_pending(key.section)
         if section.look_again(turn, turn.now_ms if in_use else self._last_commit_ms(key.section)):
             self._drop_section(key.section, turn)
             turn.save(*self._positions.drop_topic(DropTopic(key.section)))
@@ -191,6 +198,9 @@ class Group:
     def _last_commit_ms(self, topic: str) -> int:
         commits = (each.committed_ms for partition, each in self._positions.all().items() if partition.topic == topic)
         return max(commits, default=0)
+
+    def _has_pending(self, topic: str) -> bool:
+        return any(partition.topic == topic for partition in self._positions.pending.partitions())
 
     def _drop_section(self, topic: str, turn: Turn) -> bool:
         section = self.balanced.pop(topic, None)
@@ -240,7 +250,7 @@ class Group:
 
     @property
     def offset_bytes(self) -> int:
-        """Approximate bytes of committed offsets."""
+        """Approximate bytes of committed and pending offsets."""
         size = self._positions.size
         return size and size + GROUP_BYTES
 
@@ -252,6 +262,15 @@ class Group:
     def held_tokens(self) -> tuple[Hashable, ...]:
         """Return tokens of waiting requests."""
         return self.classic.held_tokens()
+
+    def guard(self, producer_id: int) -> Guard:
+        """Return a producer's guard, before the verification of its transaction."""
+        return self._positions.pending.guard(producer_id)
+
+    @property
+    def guarded(self) -> bool:
+        """Whether a request holds a guard."""
+        return self._positions.pending.guarded
 
     def position(self, partition: TopicPartition) -> OffsetAndMetadata | None:
         """Return a partition's committed offset, if any."""

@@ -1,5 +1,6 @@
 """A group's stored form."""
 
+from typing import Annotated
 from uuid import UUID
 
 import msgspec
@@ -17,6 +18,8 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_metadata_bytes: int = 16 << 20  # headrace.group.max.bytes
     max_groups: int = 20_000  # headrace.max.groups: of one virtual cluster
     offset_metadata_max: int = 4_096  # offset.metadata.max.bytes (in characters, as in Kafka)
+    max_pending_offsets: int = 10_000
+    """Pending offsets of one group. All of a producer's become committed in one event."""
     offsets_retention_ms: int = 7 * 24 * 3_600_000  # offsets.retention.minutes
     retention_check_interval_ms: int = 600_000  # offsets.retention.check.interval.ms
     new_member_join_timeout_ms: int = 300_000
@@ -68,6 +71,28 @@ class TopicPartition(msgspec.Struct, frozen=True, order=True, cache_hash=True, g
 
     topic: str
     partition: int
+
+
+class PendingKey(msgspec.Struct, frozen=True, order=True, cache_hash=True, gc=False):
+    """A pending offset's producer and partition."""
+
+    producer_id: int
+    partition: TopicPartition
+
+
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class PendingOffset(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """An offset that becomes committed if its transaction is committed."""
+
+    producer_epoch: _Count
+    transactional_id: str
+    number: _Count
+    """Number of the transaction of its transactional ID. A delayed end of an earlier one does not apply."""
+    position: OffsetAndMetadata
+    overtaken: bool = False
+    """A later commit has replaced it: the end of the transaction drops it."""
 
 
 class StoredInstance(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,11 +161,13 @@ class StoredGroup(msgspec.Struct, frozen=True, kw_only=True):
     positions: dict[TopicPartition, OffsetAndMetadata]
     balanced: tuple[StoredBalanced, ...] = ()
     """One section per topic."""
+    pending: dict[PendingKey, PendingOffset] = {}
+    """Offsets of transactions that have not ended here."""
 
 
 def is_nothing(group: StoredGroup) -> bool:
     """Whether the group has no stored state."""
-    return group.header is None and not (group.members or group.positions or group.balanced)
+    return group.header is None and not (group.members or group.positions or group.balanced or group.pending)
 
 
 class SaveHeader(msgspec.Struct, frozen=True):
@@ -173,6 +200,18 @@ class DropOffsets(msgspec.Struct, frozen=True):
     partitions: tuple[TopicPartition, ...]
 
 
+class SavePending(msgspec.Struct, frozen=True):
+    """Add or replace pending offsets."""
+
+    pending: dict[PendingKey, PendingOffset]
+
+
+class DropPending(msgspec.Struct, frozen=True):
+    """Remove pending offsets. Together with `SaveOffsets`, they become committed."""
+
+    keys: tuple[PendingKey, ...]
+
+
 class SaveBalanced(msgspec.Struct, frozen=True):
     """Add or replace a balanced section."""
 
@@ -189,4 +228,15 @@ class DropGroup(msgspec.Struct, frozen=True):
     """Remove the group with all its state."""
 
 
-GroupChange = SaveHeader | SaveMember | DropMember | SaveOffsets | DropOffsets | SaveBalanced | DropBalanced | DropGroup
+GroupChange = (
+    SaveHeader
+    | SaveMember
+    | DropMember
+    | SaveOffsets
+    | DropOffsets
+    | SavePending
+    | DropPending
+    | SaveBalanced
+    | DropBalanced
+    | DropGroup
+)

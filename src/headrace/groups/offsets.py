@@ -1,4 +1,4 @@
-"""Committed offsets of a group, classic or balanced. The group decides which members may commit."""
+"""Committed and pending offsets of a group, classic or balanced. The group decides which members may commit."""
 
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
@@ -6,15 +6,20 @@ from types import MappingProxyType
 import msgspec
 
 from headrace.groups.errors import GroupError
-from headrace.groups.events import DropTopic
+from headrace.groups.events import DropTopic, EndOffsets, TxnOffsetCommit
 from headrace.groups.model import (
     DropOffsets,
+    DropPending,
     GroupChange,
     GroupSettings,
     OffsetAndMetadata,
+    PendingKey,
+    PendingOffset,
     SaveOffsets,
+    SavePending,
     TopicPartition,
 )
+from headrace.groups.pending_offsets import PendingOffsets, size_of
 
 
 # Offset resets, for the command and the console.
@@ -82,15 +87,25 @@ Since = Callable[[TopicPartition, OffsetAndMetadata], int | None]
 
 
 class CommittedOffsets:
-    """Committed offsets of one group by partition."""
+    """Committed offsets of one group by partition, and those of open transactions."""
 
-    def __init__(self, stored: Mapping[TopicPartition, OffsetAndMetadata] = MappingProxyType({})) -> None:
+    def __init__(
+        self,
+        stored: Mapping[TopicPartition, OffsetAndMetadata] = MappingProxyType({}),
+        pending: Mapping[PendingKey, PendingOffset] = MappingProxyType({}),
+    ) -> None:
         self._positions = dict(stored)
-        self.size = sum(map(_size_of, self._positions.values()))
-        """Approximate bytes of all of them."""
+        self.pending = PendingOffsets(pending)
+        self._size = sum(map(_size_of, self._positions.values()))
 
     def __len__(self) -> int:
-        return len(self._positions)
+        """Return the number of committed and of pending offsets."""
+        return len(self._positions) + len(self.pending)
+
+    @property
+    def size(self) -> int:
+        """Approximate bytes of all of them."""
+        return self._size + self.pending.size
 
     def get(self, partition: TopicPartition) -> OffsetAndMetadata | None:
         """Return a partition's committed offset, if any."""
@@ -106,10 +121,13 @@ class CommittedOffsets:
         settings: GroupSettings,
         now_ms: int,
         room: int = 1 << 62,
+        *,
+        overtakes: bool = True,
     ) -> tuple[list[GroupChange], Outcome]:
         """Commit offsets. Return the changes to store, and each partition's outcome.
 
-        `room` is the number of bytes by which they may grow. An offset that replaces a larger or equal one always fits.
+        `overtakes`: these offsets replace the pending ones of their partitions, whose transactions end later. `room` is
+        the number of bytes by which they may grow. An offset that replaces a larger or equal one always fits.
         """
         outcome: Outcome = {}
         taken: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -123,26 +141,112 @@ class CommittedOffsets:
                 outcome[partition] = GroupError.POLICY_VIOLATION
                 continue
             room -= growth
-            self.size += growth
+            self._size += growth
             outcome[partition] = None
             if position.committed_ms != now_ms:
                 position = msgspec.structs.replace(position, committed_ms=now_ms)  # noqa: PLW2901
             taken[partition] = position
         self._positions.update(taken)
-        return ([SaveOffsets(taken)] if taken else []), outcome
+        changes: list[GroupChange] = [SaveOffsets(taken)] if taken else []
+        return changes + (self._overtake(taken) if overtakes else []), outcome
+
+    def _overtake(self, partitions: Iterable[TopicPartition]) -> list[GroupChange]:
+        if not len(self.pending):
+            return []
+        overtaken = {
+            key: msgspec.structs.replace(each, overtaken=True)
+            for partition in partitions
+            for key in self.pending.of_partition(partition)
+            if (each := self.pending.get(key)) is not None and not each.overtaken
+        }
+        self.pending.put(overtaken)
+        return [SavePending(overtaken)] if overtaken else []
+
+    def store_pending(
+        self, request: TxnOffsetCommit, settings: GroupSettings, room: int
+    ) -> tuple[list[GroupChange], Outcome]:
+        """Store offsets of a transaction. Return the changes to store, and each partition's outcome.
+
+        Offsets of the producer's earlier transactions are dropped: their coordinator has forgotten them. `room` is as
+        for `commit`.
+        """
+        earlier = [
+            key for key, each in self.pending.of_producer(request.producer_id).items() if each.number < request.number
+        ]
+        changes: list[GroupChange] = self._drop_pending(earlier)
+        free = settings.max_pending_offsets - len(self.pending)
+        outcome: Outcome = {}
+        taken: dict[PendingKey, PendingOffset] = {}
+        for partition, position in request.positions.items():
+            key = PendingKey(request.producer_id, partition)
+            pending = PendingOffset(
+                producer_epoch=request.producer_epoch,
+                transactional_id=request.transactional_id,
+                number=request.number,
+                position=position,
+            )
+            before = self.pending.get(key)
+            growth = size_of(pending) - (0 if before is None else size_of(before))
+            if len(position.metadata) > settings.offset_metadata_max:
+                outcome[partition] = GroupError.OFFSET_METADATA_TOO_LARGE
+            elif growth > max(room, 0) or (before is None and not free):
+                outcome[partition] = GroupError.POLICY_VIOLATION
+            else:
+                room -= growth
+                free -= before is None
+                outcome[partition] = None
+                taken[key] = pending
+        self.pending.put(taken)
+        if taken:
+            changes.append(SavePending(taken))
+        return changes, outcome
+
+    def end_pending(self, end: EndOffsets, settings: GroupSettings, now_ms: int) -> list[GroupChange]:
+        """End a transaction. Return the changes to store, none for a repeat.
+
+        Committed offsets replace those of their partitions, except where a later commit has overtaken them.
+        """
+        mine = {
+            key: each for key, each in self.pending.of_producer(end.producer_id).items() if each.number <= end.number
+        }
+        ended = self._drop_pending(mine)
+        committed = {
+            key.partition: each.position
+            for key, each in mine.items()
+            if end.commit and each.number == end.number and not each.overtaken
+        }
+        # Of several producers, the last one to end decides.
+        changes, _ = self.commit(committed, settings, now_ms, overtakes=False)
+        return changes + ended
+
+    def lose_pending(self, producer_id: int, number: int) -> list[GroupChange]:
+        """Drop the pending offsets of one transaction. Return the changes to store."""
+        return self._drop_pending(
+            key for key, each in self.pending.of_producer(producer_id).items() if each.number == number
+        )
+
+    def _drop_pending(self, keys: Iterable[PendingKey]) -> list[GroupChange]:
+        gone = self.pending.remove(keys)
+        return [DropPending(gone)] if gone else []
 
     def clear(self) -> None:
         """Forget all offsets of a group that is dropped."""
         self._positions.clear()
-        self.size = 0
+        self.pending.clear()
+        self._size = 0
 
     def drop(self, partitions: Iterable[TopicPartition]) -> list[GroupChange]:
-        """Remove offsets. Return the changes to store."""
+        """Remove committed and pending offsets. Return the changes to store."""
+        named = tuple(partitions)
+        pending = [key for partition in named for key in self.pending.of_partition(partition)]
+        return self._drop_committed(named) + self._drop_pending(pending)
+
+    def _drop_committed(self, partitions: Iterable[TopicPartition]) -> list[GroupChange]:
         gone = []
         for partition in partitions:
             position = self._positions.pop(partition, None)
             if position is not None:
-                self.size -= _size_of(position)
+                self._size -= _size_of(position)
                 gone.append(partition)
         return [DropOffsets(tuple(gone))] if gone else []
 
@@ -153,13 +257,20 @@ class CommittedOffsets:
             for place, position in self._positions.items()
             if place.topic == drop.topic and drop.takes(position.topic_id)
         ]
-        return self.drop(gone)
+        pending = [
+            key
+            for key, each in self.pending.all().items()
+            if key.partition.topic == drop.topic and drop.takes(each.position.topic_id)
+        ]
+        return self._drop_committed(gone) + self._drop_pending(pending)
 
     def expire(self, since: Since, settings: GroupSettings, now_ms: int) -> list[GroupChange]:
-        """Remove expired offsets. Return the changes to store."""
+        """Remove expired offsets without pending ones. Return the changes to store."""
         oldest = now_ms - settings.offsets_retention_ms
         expired = []
         for partition, position in self._positions.items():
+            if partition in self.pending:
+                continue
             start = since(partition, position)
             if start is not None and start <= oldest:
                 expired.append(partition)
@@ -167,6 +278,10 @@ class CommittedOffsets:
 
     def next_expiry_ms(self, since: Since, settings: GroupSettings) -> int | None:
         """Return when the first offset may expire, if any."""
-        starts = (since(partition, position) for partition, position in self._positions.items())
+        starts = (
+            since(partition, position)
+            for partition, position in self._positions.items()
+            if partition not in self.pending
+        )
         first = min((start for start in starts if start is not None), default=None)
         return None if first is None else first + settings.offsets_retention_ms

@@ -8,6 +8,7 @@ from headrace.groups.model import (
     DropGroup,
     DropMember,
     DropOffsets,
+    DropPending,
     GroupChange,
     GroupHeader,
     OffsetAndMetadata,
@@ -15,11 +16,13 @@ from headrace.groups.model import (
     SaveHeader,
     SaveMember,
     SaveOffsets,
+    SavePending,
     StoredBalanced,
     StoredGroup,
     StoredMember,
     TopicPartition,
 )
+from headrace.groups.pending_offsets import PendingOffsets
 
 
 class Snapshot:
@@ -30,6 +33,8 @@ class Snapshot:
         self._header: GroupHeader | None = stored.header
         self._members: dict[str, StoredMember] = {member.member_id: member for member in stored.members}
         self._positions: dict[TopicPartition, OffsetAndMetadata] = dict(stored.positions)
+        self.pending = PendingOffsets(stored.pending)
+        """Durable pending offsets."""
         self._sections: dict[str, StoredBalanced] = {section.topic: section for section in stored.balanced}
 
     @classmethod
@@ -41,26 +46,36 @@ class Snapshot:
         """Apply changes that storage has accepted."""
         for change in changes:
             match change:
-                case SaveHeader(header):
-                    self._header = header
-                case SaveMember(member):
-                    self._members[member.member_id] = member
-                case DropMember(member_id):
-                    self._members.pop(member_id, None)
-                case SaveOffsets(positions):
-                    self._positions.update(positions)
-                case DropOffsets(partitions):
-                    for partition in partitions:
-                        self._positions.pop(partition, None)
-                case SaveBalanced(section):
-                    self._sections[section.topic] = section
-                case DropBalanced(topic):
-                    self._sections.pop(topic, None)
-                case DropGroup():
-                    self._header = None
-                    self._members.clear()
-                    self._positions.clear()
-                    self._sections.clear()
+                case SavePending(pending):
+                    self.pending.put(pending)
+                case DropPending(keys):
+                    self.pending.remove(keys)
+                case _:
+                    self._apply(change)
+
+    def _apply(self, change: GroupChange) -> None:
+        match change:
+            case SaveHeader(header):
+                self._header = header
+            case SaveMember(member):
+                self._members[member.member_id] = member
+            case DropMember(member_id):
+                self._members.pop(member_id, None)
+            case SaveOffsets(positions):
+                self._positions.update(positions)
+            case DropOffsets(partitions):
+                for partition in partitions:
+                    self._positions.pop(partition, None)
+            case SaveBalanced(section):
+                self._sections[section.topic] = section
+            case DropBalanced(topic):
+                self._sections.pop(topic, None)
+            case DropGroup():
+                self._header = None
+                self._members.clear()
+                self._positions.clear()
+                self.pending.clear()
+                self._sections.clear()
 
     @property
     def stored(self) -> StoredGroup:
@@ -71,6 +86,7 @@ class Snapshot:
             members=tuple(self._members.values()),
             positions=dict(self._positions),
             balanced=tuple(self._sections[topic] for topic in sorted(self._sections)),
+            pending=dict(self.pending.all()),
         )
 
     @property
@@ -91,10 +107,12 @@ class Snapshot:
         changes += [SaveMember(member) for member in self._members.values()]
         if self._positions:
             changes.append(SaveOffsets(dict(self._positions)))
+        if len(self.pending):
+            changes.append(SavePending(dict(self.pending.all())))
         changes += [SaveBalanced(section) for section in self._sections.values()]
         return tuple(changes)
 
     @property
     def nothing(self) -> bool:
         """Whether storage has nothing of the group."""
-        return self._header is None and not (self._members or self._positions or self._sections)
+        return self._header is None and not (self._members or self._positions or self._sections or len(self.pending))

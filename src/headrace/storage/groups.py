@@ -14,12 +14,16 @@ from headrace.groups.model import (
     DropGroup,
     DropMember,
     DropOffsets,
+    DropPending,
     GroupChange,
     OffsetAndMetadata,
+    PendingKey,
+    PendingOffset,
     SaveBalanced,
     SaveHeader,
     SaveMember,
     SaveOffsets,
+    SavePending,
     StoredGroup,
     TopicPartition,
     is_nothing,
@@ -42,7 +46,7 @@ _ENCODED_AT_ONCE = 1_000
 """Changes that are encoded in one turn of the event loop. A group may have 10,000 members."""
 _PIECE = 500
 """Committed offsets per script: 1 ms of the event loop and 1 ms of Redis, which block all other clients."""
-_MERGED = "MmPp"
+_MERGED = "MmPpTt"
 """Kinds of changes that are merged with their neighbors of the same kind."""
 
 
@@ -75,7 +79,8 @@ class RedisGroups:
         return f"{view}.{given_up:06}" if given_up else str(view)
 
     def _keys(self, group: str) -> list[str]:
-        return [self._keyspace.group(group), self._keyspace.members(group), self._keyspace.positions(group)]
+        keys = self._keyspace
+        return [keys.group(group), keys.members(group), keys.positions(group), keys.pending(group)]
 
     async def load(self) -> list[StoredGroup]:
         """Return all groups in name order, and fence servers with an older view."""
@@ -127,10 +132,13 @@ class RedisGroups:
 
     async def _load(self, name: str, view: int | None = None) -> StoredGroup:
         number = self._fence.number if view is None else view
-        header, members, positions, sections = await self._call("load_group", self._keys(name), self._epoch(number))
+        header, members, positions, sections, pending = await self._call(
+            "load_group", self._keys(name), self._epoch(number)
+        )
         # The group continues with its readable members and offsets.
         bad: list[str] = []
         places = zip(positions[::2], positions[1::2], strict=True)
+        keys = zip(pending[::2], pending[1::2], strict=True)
         read_header = _readable(registry.header, header, "its header", bad) if header else None
         read_members = _all_readable(registry.member, members, "a member", bad)
         if bad:
@@ -144,6 +152,7 @@ class RedisGroups:
             balanced=tuple(
                 sorted(_all_readable(registry.section, sections, "a section", bad), key=lambda each: each.topic)
             ),
+            pending=dict(_all_readable(_pending, keys, "a pending offset", bad)),
         )
         if bad:
             self._unreadable.note(self._kind, name, "; ".join(bad[:_MOST_SAID]))
@@ -184,6 +193,10 @@ def _position(place: tuple[bytes, bytes]) -> tuple[TopicPartition, OffsetAndMeta
     return registry.partition(place[0]), registry.position(place[1])
 
 
+def _pending(pair: tuple[bytes, bytes]) -> tuple[PendingKey, PendingOffset]:
+    return registry.pending_key(pair[0]), registry.pending(pair[1])
+
+
 def _readable(decode: Callable[[S], T], text: S, what: str, bad: list[str]) -> T | None:
     try:
         return decode(text)
@@ -197,6 +210,10 @@ def _all_readable(decode: Callable[[S], T], texts: Iterable[S], what: str, bad: 
 
 
 def _pieces(changes: Sequence[GroupChange]) -> Iterator[Sequence[GroupChange]]:
+    """Yield changes in pieces.
+
+    Pending offsets are dropped with the last piece, so a failure between them leaves the transaction to be ended again.
+    """
     positions: dict[TopicPartition, OffsetAndMetadata] = {}
     rest: list[GroupChange] = []
     for change in changes:
@@ -244,6 +261,12 @@ def _encoded(change: GroupChange) -> tuple[str, list[str | bytes]]:  # noqa: PLR
             ]
         case DropOffsets(partitions):
             return "p", [registry.partition_field(partition) for partition in partitions]
+        case SavePending(pending):
+            return "T", [
+                part for key, each in pending.items() for part in (registry.pending_field(key), registry.encode(each))
+            ]
+        case DropPending(keys):
+            return "t", [registry.pending_field(key) for key in keys]
         case SaveBalanced(section):
             return "B", [section.topic, registry.encode(section)]
         case DropBalanced(topic):

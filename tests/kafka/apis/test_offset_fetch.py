@@ -24,6 +24,7 @@ class Groups:
         self.loaded = False
         self.refused: GroupError | None = None
         self.moved = False
+        self.pending: set[TopicPartition] = set()
         self.stored = {PLACE: OffsetAndMetadata(offset=5, metadata="m" * 1_000)}
 
     async def ready(self, _: str) -> GroupError | None:
@@ -32,6 +33,9 @@ class Groups:
 
     def moved_lately(self) -> bool:
         return self.moved
+
+    def unstable(self, _: str) -> set[TopicPartition]:
+        return self.pending
 
     def positions(self, _: str) -> dict[TopicPartition, OffsetAndMetadata]:
         return self.stored if self.loaded else {}
@@ -68,8 +72,8 @@ class Site:
         self.reserved += sizes.values()
         return set(sizes)
 
-    async def fetch(self, *, everything: bool = False) -> Any:
-        request = OffsetFetchRequest(group_id="g")
+    async def fetch(self, *, everything: bool = False, stable: bool = False) -> Any:
+        request = OffsetFetchRequest(group_id="g", require_stable=stable)
         if self.context.version < 8:
             topic = OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=[0])
             request.topics = None if everything else [topic]
@@ -94,6 +98,19 @@ def site(request: pytest.FixtureRequest) -> Site:
 async def test_an_offset_is_returned(site: Site) -> None:
     answer = await site.fetch()
     assert (answer.error_code, answer.topics[0].partitions[0].committed_offset) == (Code.NONE, 5)
+
+
+@pytest.mark.parametrize("everything", [False, True])
+async def test_a_partition_with_pending_offsets_is_unstable_on_request(site: Site, everything: bool) -> None:
+    site.groups.pending.add(PLACE)
+    for stable, expected in ((False, (Code.NONE, 5)), (True, (Code.UNSTABLE_OFFSET_COMMIT, -1))):
+        answer = await site.fetch(everything=everything, stable=stable)
+        assert answer.error_code == Code.NONE
+        partition = answer.topics[0].partitions[0]
+        assert (partition.error_code, partition.committed_offset) == expected
+    site.groups.pending = {TopicPartition("t", 1)}
+    answer = await site.fetch(everything=everything, stable=True)
+    assert answer.topics[0].partitions[0].committed_offset == 5
 
 
 async def test_a_group_in_handover_is_not_one_without_offsets(site: Site) -> None:

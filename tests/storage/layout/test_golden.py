@@ -24,10 +24,13 @@ from headrace.groups.instances.model import StartKind
 from headrace.groups.model import (
     GroupHeader,
     OffsetAndMetadata,
+    PendingKey,
+    PendingOffset,
     SaveBalanced,
     SaveHeader,
     SaveMember,
     SaveOffsets,
+    SavePending,
     StoredBalanced,
     StoredInstance,
     StoredMember,
@@ -68,6 +71,11 @@ MEMBER = StoredMember(
 POSITIONS = {
     TopicPartition("flights", 0): OffsetAndMetadata(offset=5, leader_epoch=0, metadata="note", committed_ms=NOW_MS),
     TopicPartition("flights", 1): OffsetAndMetadata(offset=0),
+}
+PENDING = {
+    PendingKey(7, TopicPartition("flights", 0)): PendingOffset(
+        producer_epoch=1, transactional_id="tx", number=3, position=OffsetAndMetadata(offset=9, committed_ms=NOW_MS)
+    )
 }
 SECTION = StoredBalanced(
     topic="flights",
@@ -123,7 +131,8 @@ async def write(url: str) -> None:
     assert first.log_start == 3
     assert await storage.topics.allocate_producer_ids(1_000) == 0
     await storage.groups.save(
-        "board", [SaveHeader(HEADER), SaveMember(MEMBER), SaveOffsets(POSITIONS), SaveBalanced(SECTION)]
+        "board",
+        [SaveHeader(HEADER), SaveMember(MEMBER), SaveOffsets(POSITIONS), SavePending(PENDING), SaveBalanced(SECTION)],
     )
     await storage.documents.save(DOCUMENTS)
     await first.mirror_offset("board", 5)
@@ -250,6 +259,7 @@ async def _read_back(url: str) -> None:
     (group,) = await storage.groups.load()
     assert (group.header, group.members, group.positions) == (HEADER, (MEMBER,), POSITIONS)
     assert group.balanced == (SECTION,)
+    assert group.pending == PENDING
     for kind in ("tags", "pools"):
         assert await storage.documents.load(kind) == {name: v for (k, name), v in DOCUMENTS.items() if k == kind}
     again = [Appended(2, duplicate=True), Appended(5, duplicate=True), Appended(6, duplicate=True)]

@@ -11,6 +11,7 @@ import pytest
 from headrace.groups.model import (
     GroupHeader,
     OffsetAndMetadata,
+    PendingOffset,
     StoredBalanced,
     StoredInstance,
     StoredMember,
@@ -97,15 +98,8 @@ def test_fields_of_a_group() -> None:
 @pytest.mark.parametrize(
     "kind",
     [
-        Topic,
-        GroupHeader,
-        StoredMember,
-        OffsetAndMetadata,
-        StoredBalanced,
-        StoredInstance,
-        StoredOwner,
-        StoredStart,
-        StoredTransaction,
+        *(Topic, GroupHeader, StoredMember, OffsetAndMetadata, PendingOffset),
+        *(StoredBalanced, StoredInstance, StoredOwner, StoredStart, StoredTransaction),
     ],
 )
 def test_fields_of_values(kind: type[msgspec.Struct]) -> None:

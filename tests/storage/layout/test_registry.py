@@ -7,6 +7,8 @@ from headrace.groups.instances.model import StartKind
 from headrace.groups.model import (
     GroupHeader,
     OffsetAndMetadata,
+    PendingKey,
+    PendingOffset,
     StoredBalanced,
     StoredInstance,
     StoredMember,
@@ -75,3 +77,17 @@ def test_a_partition_is_named_by_a_field() -> None:
     assert registry.partition(b"dots.and-dashes_:12") == partition
     with pytest.raises(ValueError, match="invalid literal"):
         registry.partition(b"nothing")
+
+
+def test_a_pending_offset_is_named_by_its_producer_and_partition() -> None:
+    key = PendingKey(1 << 62, TopicPartition("dots.and-dashes_", 12))
+    assert registry.pending_field(key) == "4611686018427387904:dots.and-dashes_:12"
+    assert registry.pending_key(b"4611686018427387904:dots.and-dashes_:12") == key
+    for field in (b"t:0", b"-1:t:0", b":t:0", b"7", b"7:t:x"):
+        with pytest.raises(ValueError, match=r"producer id|invalid literal"):
+            registry.pending_key(field)
+
+
+def test_a_pending_offset_comes_back_as_it_went() -> None:
+    pending = PendingOffset(producer_epoch=0, transactional_id="tx", number=0, position=POSITION, overtaken=True)
+    assert registry.pending(registry.encode(pending)) == pending

@@ -1,14 +1,17 @@
 """Ownership of groups, and checks of their topics."""
 
 from collections.abc import Awaitable, Callable, Container
+from typing import TypeVar
 from uuid import UUID
 
 import msgspec
 
 from headrace.broker.brokers.ownership import Ownership
 from headrace.groups.errors import GroupError
-from headrace.groups.events import NO_ID, Commit, DropTopic
+from headrace.groups.events import NO_ID, Commit, DropTopic, TxnOffsetCommit
 from headrace.groups.model import StoredGroup, TopicPartition
+
+C = TypeVar("C", Commit, TxnOffsetCommit)
 
 
 class Coordination:
@@ -50,7 +53,7 @@ class Coordination:
         """See `coordinator.Ownership`."""
         return self._ownership.certain()
 
-    def stamped(self, commit: Commit) -> Commit:
+    def stamped(self, commit: C) -> C:
         """Return the commit with topic ids, because a later topic may reuse a name."""
         ids = {
             place.topic: self._topic_id(place.topic) for place, each in commit.positions.items() if not each.topic_id
@@ -63,7 +66,7 @@ class Coordination:
         }
         return msgspec.structs.replace(commit, positions=positions)
 
-    def still_there(self, commit: Commit) -> tuple[Commit, dict[TopicPartition, GroupError | None]]:
+    def still_there(self, commit: C) -> tuple[C, dict[TopicPartition, GroupError | None]]:
         """Split a commit into offsets of existing topics, and errors for deleted or recreated ones."""
         said = {(place.topic, position.topic_id) for place, position in commit.positions.items()}
         gone = {name for name, each in said if each is None or each != self._topic_id(name)}
@@ -124,6 +127,7 @@ def _drops(name: str, ids: set[UUID], present: UUID | None) -> list[DropTopic]:
 def _topics_of(group: StoredGroup) -> dict[str, set[UUID]]:
     found: dict[str, set[UUID]] = {}
     said = [(place.topic, position.topic_id) for place, position in group.positions.items()]
+    said += [(key.partition.topic, each.position.topic_id) for key, each in group.pending.items()]
     for name, topic_id in [*said, *((section.topic, section.topic_id) for section in group.balanced)]:
         found.setdefault(name, set()).add(topic_id or NO_ID)
     return found

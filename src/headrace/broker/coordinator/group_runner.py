@@ -4,7 +4,7 @@ Also limits the memory of all groups and mirrors committed offsets to Redis cons
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Protocol
 
 import structlog
@@ -18,7 +18,7 @@ from headrace.broker.ports import GroupStorage
 from headrace.broker.runtime.clock import Timer
 from headrace.groups.effects import Effect, HeartbeatResult, Result, refusal
 from headrace.groups.errors import GroupError
-from headrace.groups.events import DropTopic, Event, Heartbeat, Request, TimerFired
+from headrace.groups.events import DropTopic, Event, Heartbeat, Request, TimerFired, TransactionLost
 from headrace.groups.group import Group
 from headrace.groups.instances.model import Reservation
 from headrace.groups.model import (
@@ -29,6 +29,7 @@ from headrace.groups.model import (
     StoredGroup,
     TopicPartition,
 )
+from headrace.groups.pending_offsets import Guard, OpenTransaction
 from headrace.groups.snapshot import Snapshot
 from headrace.groups.timers import TimerKey
 from headrace.groups.turn import Room
@@ -339,7 +340,7 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
     def refusal(self, request: Event, reason: str) -> Result:
         """See `Runner`."""
         error = GroupError.NOT_COORDINATOR if self.moved else GroupError.COORDINATOR_NOT_AVAILABLE
-        assert not isinstance(request, TimerFired | DropTopic), "no caller waits for those"
+        assert not isinstance(request, TimerFired | DropTopic | TransactionLost), "no caller waits for those"
         return refusal(request, error, reason)
 
     def call_off(self) -> None:
@@ -358,6 +359,26 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
     def positions(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
         """Stored offsets of existing topics."""
         return self._dropping.without(self._snapshot.positions)
+
+    def unstable(self) -> Collection[TopicPartition]:
+        """Return the partitions with durable pending offsets of existing topics."""
+        pending = self._snapshot.pending
+        if not self._dropping:
+            return frozenset(pending.partitions())
+        return {
+            partition
+            for partition in pending.partitions()
+            for position in pending.positions(partition)
+            if self._dropping.without({partition: position})
+        }
+
+    def open_transactions(self) -> set[OpenTransaction]:
+        """Return the transactions with durable pending offsets."""
+        return self._snapshot.pending.transactions()
+
+    def guard(self, producer_id: int) -> Guard:
+        """Return a producer's guard (`TxnOffsetCommit`)."""
+        return self.machine.guard(producer_id)
 
     def reservations(self, topic: str) -> list[Reservation] | None:
         """Return the partitions of a balanced section, if it exists.
@@ -389,7 +410,7 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
     @property
     def idle_and_empty(self) -> bool:
         """Whether the group can be dropped."""
-        return self._snapshot.nothing and not self.busy
+        return self._snapshot.nothing and not (self.busy or self.machine.guarded)
 
 
 _SHORT = 8

@@ -1,6 +1,6 @@
 """Coordination of consumer groups in the running server."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from uuid import uuid4
 
 import structlog
@@ -10,13 +10,14 @@ from headrace.broker.coordinator.coordination import Coordination, of_one_server
 from headrace.broker.coordinator.coordinator import Coordinator, Unready
 from headrace.broker.coordinator.event_log import MemberEvents
 from headrace.broker.coordinator.group_runner import GroupMemory, GroupRunner, OffsetMirror, PartitionOf
+from headrace.broker.coordinator.open_transactions import OpenTransactions, PendingOffsetCheck
 from headrace.broker.ports import GroupStorage
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.runtime.scheduler import CooperativeScheduler, TimeSlice
 from headrace.groups.description import GroupDescription
 from headrace.groups.effects import CommitResult, Result, refusal
 from headrace.groups.errors import GroupError
-from headrace.groups.events import Commit, DropTopic, Join, Request
+from headrace.groups.events import Commit, DropTopic, Join, Request, TxnOffsetCommit
 from headrace.groups.model import (
     DropGroup,
     GroupSettings,
@@ -47,6 +48,7 @@ class GroupCoordinator(Coordinator[GroupRunner]):
         coordination: Coordination | None = None,
         lane: CooperativeScheduler | None = None,
         memory: GroupMemory | None = None,
+        transactions: OpenTransactions | None = None,
     ) -> None:
         self.coordination = coordination or of_one_server()
         super().__init__(clock, lane or CooperativeScheduler(), self.coordination)
@@ -54,6 +56,7 @@ class GroupCoordinator(Coordinator[GroupRunner]):
         self.storage = storage
         self.settings = settings
         self.mirror = OffsetMirror(partition_of)
+        self._pending_offsets = PendingOffsetCheck(clock, transactions)
         self.member_events = MemberEvents(clock.now_ms)
         self._deleted_meanwhile: dict[str, list[DropTopic]] = {}
         """Group being loaded -> topics deleted since the load began."""
@@ -77,9 +80,11 @@ class GroupCoordinator(Coordinator[GroupRunner]):
             # A server may crash between the deletions of a topic and its offsets. Offsets of missing partitions in an
             # existing topic remain.
             names = {place.topic for place in group.positions} | {section.topic for section in group.balanced}
+            names |= {key.partition.topic for key in group.pending}
             gone = {name for name in names if not self.coordination.has(name)}
             for drop in self.coordination.outlived(group, gone):
                 runner.drop(drop)
+            self._pending_offsets.begin(runner)
         return len(stored)
 
     async def stored_names(self) -> list[str]:
@@ -92,7 +97,7 @@ class GroupCoordinator(Coordinator[GroupRunner]):
             return
         stored = await self.storage.load_one(name)
         if name not in self._here and not is_nothing(stored):
-            self.keep(GroupRunner(stored, self))
+            self._pending_offsets.begin(self.keep(GroupRunner(stored, self)))
 
     async def load_one(self, name: str, number: int) -> Callable[[], GroupRunner | None]:
         """See `Coordinator`."""
@@ -111,6 +116,7 @@ class GroupCoordinator(Coordinator[GroupRunner]):
             runner = self.keep(GroupRunner(stored, self))
             for drop in gone + deleted:
                 runner.drop(drop)
+            self._pending_offsets.begin(runner)
             return runner
 
         return make
@@ -164,17 +170,51 @@ class GroupCoordinator(Coordinator[GroupRunner]):
             refused = GroupError.COORDINATOR_NOT_AVAILABLE
         if refused is not None:
             return refusal(event, refused)
-        if isinstance(event, Join | Commit) and group not in self._here and len(group.encode()) > LONGEST_NAME:
-            return refusal(event, GroupError.INVALID_GROUP_ID)
-        if isinstance(event, Join | Commit) and not self.has_room_for(group):
-            return refusal(event, GroupError.POLICY_VIOLATION)
+        if isinstance(event, Join | Commit) and (refused := self._no_new(group)) is not None:
+            return refusal(event, refused)
         if not isinstance(event, Commit):
             return await self.runner_or_new(group).request(event)
         event, refusals = self.coordination.still_there(event)
-        result = await self.runner_or_new(group).request(event)
-        if refusals and isinstance(result, CommitResult):
-            result = structs.replace(result, partitions={**result.partitions, **refusals})
-        return result
+        return _with_refusals(await self.runner_or_new(group).request(event), refusals)
+
+    def _no_new(self, group: str) -> GroupError | None:
+        if group not in self._here and len(group.encode()) > LONGEST_NAME:
+            return GroupError.INVALID_GROUP_ID
+        return None if self.has_room_for(group) else GroupError.POLICY_VIOLATION
+
+    async def commit_in_transaction(
+        self,
+        group: str,
+        event: TxnOffsetCommit,
+        verify: Callable[[], Awaitable[int]],
+        given_up: Callable[[], bool] = lambda: False,
+    ) -> Result:
+        """Store pending offsets once the transaction's coordinator has verified them. Raises what `verify` raises.
+
+        `verify` returns the number of the transaction, to which the group has been added. If a transaction of the
+        producer ends here during the verification, the result is COORDINATOR_NOT_AVAILABLE: the client tries again.
+        """
+        event = self.coordination.stamped(event)
+        refused = await self.ready(group)
+        if refused is None:
+            refused = self._no_new(group)
+        if refused is not None:
+            return refusal(event, refused)
+        runner = self.runner_or_new(group)
+        guard = runner.guard(event.producer_id)
+        try:
+            number = await verify()
+            refused = await self.ready(group)
+            if refused is None and (given_up() or self._here.get(group) is not runner):
+                refused = GroupError.COORDINATOR_NOT_AVAILABLE
+            if refused is not None:
+                return refusal(event, refused)
+            kept, refusals = self.coordination.still_there(structs.replace(event, number=number, guard=guard))
+            return _with_refusals(await runner.request(kept), refusals)
+        finally:
+            del guard
+            if self._here.get(group) is runner:
+                self.settled(runner)
 
     def has_room_for(self, group: str) -> bool:
         """Whether a group exists or may be created. Logs the first of consecutive refusals."""
@@ -206,6 +246,11 @@ class GroupCoordinator(Coordinator[GroupRunner]):
         async for runner in pace.each(tuple(self._here.values())):
             runner.drop(drop)
 
+    def unstable(self, group: str) -> Collection[TopicPartition]:
+        """Return the partitions with pending offsets. Read this before `positions`: a transaction may end."""
+        runner = self._here.get(group)
+        return () if runner is None else runner.unstable()
+
     def positions(self, group: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
         """Return durable committed offsets. Empty for an unknown group."""
         runner = self._here.get(group)
@@ -232,4 +277,11 @@ class GroupCoordinator(Coordinator[GroupRunner]):
     async def stop(self) -> None:
         """See `Coordinator.stop`."""
         await super().stop()
+        await self._pending_offsets.stop()
         await self.mirror.stop()
+
+
+def _with_refusals(result: Result, refusals: Mapping[TopicPartition, GroupError | None]) -> Result:
+    if refusals and isinstance(result, CommitResult):
+        return structs.replace(result, partitions={**result.partitions, **refusals})
+    return result

@@ -7,7 +7,7 @@
 from collections.abc import Hashable, Mapping
 
 from headrace.groups import timers
-from headrace.groups.classic import offset_commit, rebalance, requests
+from headrace.groups.classic import offset_commit, rebalance, requests, txn_offset_commit
 from headrace.groups.classic.member import Member
 from headrace.groups.classic.membership import Membership, Moved, OtherApis
 from headrace.groups.classic.states import GroupState
@@ -21,11 +21,14 @@ from headrace.groups.events import (
     DeleteGroup,
     DeleteOffsets,
     DropTopic,
+    EndOffsets,
     Heartbeat,
     Join,
     Leave,
     Sync,
     TimerFired,
+    TransactionLost,
+    TxnOffsetCommit,
 )
 from headrace.groups.model import DropGroup, GroupSettings, OffsetAndMetadata, StoredGroup, TopicPartition
 from headrace.groups.offsets import CommittedOffsets
@@ -85,6 +88,9 @@ class ClassicGroup:
                     self._fired(key, turn)
             case DropTopic():
                 offset_commit.drop_topic(self._group, self._positions, self._settings, event, turn)
+            case TransactionLost():
+                if txn_offset_commit.lose(self._group, self._positions, self._settings, event, turn):
+                    self._die(turn)
             case _:
                 self._answer(event, turn)
         if self._group.has_departed:
@@ -123,13 +129,24 @@ class ClassicGroup:
                 requests.heartbeat(group, request, turn)
             case Leave():
                 requests.leave(group, settings, request, turn)
-            case Commit():
-                offset_commit.commit(group, positions, settings, request, turn)
             case DeleteGroup():
                 self._delete(request, turn)
+            case _:
+                self._change_offsets(request, turn)
+        self._watch_emptiness(turn)
+
+    def _change_offsets(self, request: Commit | TxnOffsetCommit | EndOffsets | DeleteOffsets, turn: Turn) -> None:
+        group, positions, settings = self._group, self._positions, self._settings
+        match request:
+            case Commit():
+                offset_commit.commit(group, positions, settings, request, turn)
+            case TxnOffsetCommit():
+                txn_offset_commit.store(group, positions, settings, request, turn)
+            case EndOffsets():
+                if txn_offset_commit.end(group, positions, settings, request, turn):
+                    self._die(turn)
             case DeleteOffsets():
                 offset_commit.delete_offsets(group, positions, settings, request, turn)
-        self._watch_emptiness(turn)
 
     def _fired(self, key: TimerKey, turn: Turn) -> None:
         group, settings = self._group, self._settings

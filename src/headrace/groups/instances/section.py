@@ -372,7 +372,7 @@ class Section:
             for index, position in known.items()
             if position is not None and position.leader_epoch < self.holdings[index].leader_epoch
         }
-        changes, _ = self._positions.commit(risen, self.settings, turn.now_ms)
+        changes, _ = self._positions.commit(risen, self.settings, turn.now_ms, overtakes=False)
         turn.save(*changes)
 
     def held_by(self, name: str) -> list[int]:

@@ -12,7 +12,8 @@ Behavior
 Version notes
 - 2: null topics, and an error for the whole group. Up to version 7 each partition has that error, too. aiokafka reads
   only errors of partitions, and would otherwise assume a group without committed offsets.
-- 5: leader epochs. 6: flexible. 7: require stable, without effect as there are no transactions.
+- 5: leader epochs. 6: flexible. 7: require stable. Partitions with offsets of open transactions then have
+  UNSTABLE_OFFSET_COMMIT, and clients try again.
 - 8: many groups per request (KIP-709).
 """
 
@@ -188,7 +189,7 @@ async def handle(request: OffsetFetchRequest, context: RequestContext) -> Offset
     group = request.group_id
     if request.topics is None and await context.broker.groups.ready(group) is None:
         await context.reserve(await _size(context, group))
-    topics, code = await _answer(context, request, _ONE)
+    topics, code = await _answer(context, request, _ONE, stable=request.require_stable)
     if not code:
         return OffsetFetchResponse(topics=topics)
     pace = context.pace()
@@ -221,7 +222,7 @@ async def _many(request: OffsetFetchRequest, context: RequestContext) -> list[Gr
         if asked.group_id in sizes and asked.group_id not in fitting:
             topics, code = [], Code.POLICY_VIOLATION
         else:
-            topics, code = await _answer(context, asked, _MANY)
+            topics, code = await _answer(context, asked, _MANY, stable=request.require_stable)
         answers.append(Group(group_id=asked.group_id, topics=topics, error_code=code))
     return answers
 
@@ -232,10 +233,11 @@ def _merged(
     return {group.group_id: group for group in groups}.values()
 
 
-async def _answer(context: RequestContext, wanted: Any, structures: Any) -> tuple[list[Any], Code]:
+async def _answer(context: RequestContext, wanted: Any, structures: Any, *, stable: bool) -> tuple[list[Any], Code]:
     """Return the topics of the response for one group, and an error code.
 
     `wanted` is the group's part of the request. `structures` are the response classes of a topic and of a partition.
+    `stable`: partitions with pending offsets have an error.
     """
     broker = context.broker
     refused = await broker.groups.ready(wanted.group_id)
@@ -244,6 +246,8 @@ async def _answer(context: RequestContext, wanted: Any, structures: Any) -> tupl
         return [], _AGAIN if again else code_of(refused)
     view = broker.ownership.number
     asked = None if wanted.topics is None else [(topic.name, topic.partition_indexes) for topic in wanted.topics]
+    # First: if a transaction ends now, its partitions have an error, not their old offsets.
+    unstable = broker.groups.unstable(wanted.group_id) if stable else ()
     try:
         found = await _positions(context, wanted.group_id, asked)
     except StorageUnavailable:
@@ -256,7 +260,9 @@ async def _answer(context: RequestContext, wanted: Any, structures: Any) -> tupl
         topic_of(
             name=topic,
             partitions=[
-                partition_of(
+                _no_partition(structures, index, Code.UNSTABLE_OFFSET_COMMIT)
+                if unstable and TopicPartition(topic, index) in unstable
+                else partition_of(
                     partition_index=index,
                     committed_offset=position.offset,
                     committed_leader_epoch=position.leader_epoch,

@@ -166,6 +166,10 @@ class Keyspace(msgspec.Struct, frozen=True):
         """Hash: `<topic>:<partition>` -> committed offset as JSON."""
         return f"{self.group(name)}:positions"
 
+    def pending(self, name: str) -> str:
+        """Hash: `<producer id>:<topic>:<partition>` -> pending offset of a transaction."""
+        return f"{self.group(name)}:pending"
+
     def transaction(self, name: str) -> str:
         """Hash: state and fencing epoch of a transactional ID."""
         return f"{self.prefix}:transaction:{{{self.cluster}/{name}}}"

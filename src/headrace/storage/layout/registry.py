@@ -2,7 +2,15 @@
 
 import msgspec
 
-from headrace.groups.model import GroupHeader, OffsetAndMetadata, StoredBalanced, StoredMember, TopicPartition
+from headrace.groups.model import (
+    GroupHeader,
+    OffsetAndMetadata,
+    PendingKey,
+    PendingOffset,
+    StoredBalanced,
+    StoredMember,
+    TopicPartition,
+)
 from headrace.membership.view import Member, View
 from headrace.topics.model import Topic
 
@@ -11,10 +19,11 @@ _topic = msgspec.json.Decoder(Topic)
 _header = msgspec.json.Decoder(GroupHeader)
 _member = msgspec.json.Decoder(StoredMember)
 _position = msgspec.json.Decoder(OffsetAndMetadata)
+_pending = msgspec.json.Decoder(PendingOffset)
 _section = msgspec.json.Decoder(StoredBalanced)
 
 
-def encode(value: Topic | GroupHeader | StoredMember | OffsetAndMetadata | StoredBalanced) -> bytes:
+def encode(value: Topic | GroupHeader | StoredMember | OffsetAndMetadata | PendingOffset | StoredBalanced) -> bytes:
     """Encode as JSON."""
     return _encoder.encode(value)
 
@@ -39,6 +48,11 @@ def position(text: bytes) -> OffsetAndMetadata:
     return _position.decode(text)
 
 
+def pending(text: bytes) -> PendingOffset:
+    """Decode a pending offset."""
+    return _pending.decode(text)
+
+
 def section(text: bytes) -> StoredBalanced:
     """Decode a balanced section."""
     return _section.decode(text)
@@ -53,6 +67,19 @@ def partition(field: bytes) -> TopicPartition:
     """Parse that field. Raises ValueError."""
     topic_name, _, index = field.decode().rpartition(":")
     return TopicPartition(topic_name, int(index))
+
+
+def pending_field(key: PendingKey) -> str:
+    """Return the field of a pending offset."""
+    return f"{key.producer_id}:{partition_field(key.partition)}"
+
+
+def pending_key(field: bytes) -> PendingKey:
+    """Parse that field. Raises ValueError."""
+    producer_id, _, place = field.partition(b":")
+    if not producer_id.isdigit():
+        raise ValueError(f"no producer id in {field!r}")
+    return PendingKey(int(producer_id), partition(place))
 
 
 _members = msgspec.json.Decoder(tuple[Member, ...])

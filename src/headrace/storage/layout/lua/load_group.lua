@@ -1,8 +1,9 @@
 #!lua flags=allow-oom
 -- Read a group, and fence older servers: their writes in flight are rejected.
--- KEYS: group, members, positions
+-- KEYS: group, members, positions, pending
 -- ARGV: fencing epoch
--- Reply: header ('' for none), members, committed offsets (field, value, ...), balanced sections. Error: FENCED.
+-- Reply: header ('' for none), members, committed offsets (field, value, ...), balanced sections, pending offsets (field, value, ...).
+--        Error: FENCED.
 --
 -- allow-oom: a server must be able to start on a full Redis.
 -- Parts: group_fences
@@ -28,10 +29,11 @@ for place = 1, #fields, 2 do
   end
 end
 local members, positions = redis.call('HVALS', KEYS[2]), redis.call('HGETALL', KEYS[3])
-if header == '' and #sections == 0 and #members == 0 and #positions == 0 then
+local pending = redis.call('HGETALL', KEYS[4])
+if header == '' and #sections == 0 and #members == 0 and #positions == 0 and #pending == 0 then
   -- The fence of a missing group lasts a minute; that of a deleted group lasts longer.
   if redis.call('PTTL', KEYS[1]) < 60000 then
     redis.call('PEXPIRE', KEYS[1], 60000)
   end
 end
-return {header, members, positions, sections}
+return {header, members, positions, sections, pending}

@@ -1,8 +1,9 @@
 #!lua flags=allow-oom
 -- Apply changes to a group atomically, in order.
--- KEYS: group, members, positions
+-- KEYS: group, members, positions, pending
 -- ARGV: fencing epoch, then changes, each with the number of its arguments:
 --       'H' header | 'M' (member id, member)... | 'm' member id... | 'P' (partition, offset)... | 'p' partition... |
+--       'T' (producer and partition, pending offset)... | 't' producer and partition... |
 --       'B' topic, section | 'b' topic | 'X' (drop the group)
 -- Reply: OK. Error: FENCED.
 --
@@ -19,8 +20,8 @@ end
 if #ARGV == 3 and ARGV[2] == 'X' and redis.call('TYPE', KEYS[1]).ok ~= 'hash' then
   redis.call('DEL', unpack(KEYS))
 end
-local filled = {M = KEYS[2], P = KEYS[3]}
-local emptied = {m = KEYS[2], p = KEYS[3]}
+local filled = {M = KEYS[2], P = KEYS[3], T = KEYS[4]}
+local emptied = {m = KEYS[2], p = KEYS[3], t = KEYS[4]}
 
 -- A call per field takes three times as long for thousands of them. `unpack` has a limit.
 local function many(command, key, first, last)
@@ -46,7 +47,7 @@ while place <= #ARGV do
   elseif what == 'b' then
     redis.call('HDEL', KEYS[1], 'balanced:' .. ARGV[first])
   else
-    redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])
+    redis.call('DEL', unpack(KEYS))
   end
   place = last + 1
 end
