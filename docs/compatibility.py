@@ -112,6 +112,11 @@ def clients() -> Iterable[tuple[str, str, str]]:
             _found("tests/clients/kafkajs/package.json", r'"@kafkajs/confluent-schema-registry": "([\d.]+)"'),
             "`npm`",
         ),
+        (
+            "franz-go's client of schema registries (`pkg/sr`)",
+            _found("tests/clients/franzsr/go.mod", r"franz-go/pkg/sr v([\d.]+)"),
+            "`go`",
+        ),
     )
 
 

@@ -1,4 +1,4 @@
-"""Unmodified clients of schema registries: confluent-kafka with its serializers, and kafkajs'."""
+"""Unmodified clients of schema registries: confluent-kafka with its serializers, kafkajs', and franz-go's."""
 
 import json
 import shutil
@@ -230,3 +230,23 @@ def test_kafkajs(running: Server, tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == {"avro": VALUE, "json": VALUE, "protobuf": VALUE, "refused": 409}
+
+
+@pytest.mark.go
+def test_franz_go(running: Server, tmp_path: Path) -> None:
+    folder = tmp_path / "program"
+    shutil.copytree(Path(__file__).parent / "franzsr", folder)
+    fetching.run([*fetching.GO_BUILD, "-o", "flow", "."], folder, each_s=300)
+    command = ["./flow", running.kafka, running.schema_registry]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found.pop("refused"), found.pop("unknown"), found.pop("read_only"), found.pop("gone")) == (
+        409, 40403, 42205, 40401,
+    )  # fmt: skip
+    assert set(found.pop("types")) == {"AVRO", "JSON", "PROTOBUF"}
+    assert (found.pop("versions"), found.pop("deleted"), found.pop("level")) == ([1, 2], [1, 2], "NONE")
+    assert {"go-json-value", "go-proto-value", "line"} <= set(subjects := found.pop("subjects"))
+    assert "go-value" not in subjects
+    assert found.pop("sent") == VALUE
+    assert found == dict.fromkeys(["same", "lookup", "by_id", "compatible", "incompatible", "references"], True)
