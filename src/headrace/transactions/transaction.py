@@ -153,14 +153,15 @@ class Transaction:
             case InitStep.ROTATE:
                 producer_id = self._take_producer_id(event, turn)
                 if producer_id is not None:
-                    self._initialized(event, self._rotated(producer_id, event.epoch), turn)
+                    previous = self.current.producer_id if event.epoch == NO_EPOCH else event.producer_id
+                    self._initialized(event, self._rotated(producer_id, previous, event.epoch), turn)
 
-    def _rotated(self, producer_id: int, last_epoch: int) -> StoredTransaction:
+    def _rotated(self, producer_id: int, previous: int, last_epoch: int) -> StoredTransaction:
         return replace(
             self.current,
             producer_id=producer_id,
             producer_epoch=0,
-            previous_producer_id=self.current.producer_id,
+            previous_producer_id=previous,
             last_epoch=last_epoch,
         )
 
@@ -241,7 +242,7 @@ class Transaction:
             producer_id = self._take_producer_id(event, turn)
             if producer_id is None:
                 return
-            state = self._rotated(producer_id, LAST_EPOCH)
+            state = self._rotated(producer_id, current.producer_id, LAST_EPOCH)
         else:
             state = replace(current, producer_epoch=current.producer_epoch + 1, last_epoch=current.producer_epoch)
         # PrepareAbort would end no participants.
