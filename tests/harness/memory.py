@@ -26,6 +26,7 @@ from headrace.topics.transactions import (
     Transactions,
     Unstable,
 )
+from headrace.transactions.model import NEW, SaveTransaction, StoredTransaction, TransactionChange, TransactionState
 
 
 def _joined(found: list[StoredBatch], most: int) -> list[StoredBatch]:
@@ -410,6 +411,40 @@ class MemoryGroups:
         pass
 
 
+class MemoryTransactions:
+    """`TransactionStorage`."""
+
+    def __init__(self, shared: "MemoryStorage") -> None:
+        self._shared = shared
+        self.stored: dict[str, StoredTransaction] = {}
+        self.saved: list[TransactionState] = []
+        """States in the order of their writes."""
+        self.answers: asyncio.Event | None = None
+        """What a save waits for, where storage hangs."""
+        self.forgotten: list[str] = []
+
+    async def names(self) -> list[str]:
+        self._shared.check()
+        return sorted(self.stored)
+
+    async def load_one(self, name: str, view: int | None = None) -> StoredTransaction:
+        self._shared.check()
+        return self.stored.get(name, NEW)
+
+    async def save(self, name: str, change: TransactionChange, view: int | None = None) -> None:
+        if self.answers is not None:
+            await self.answers.wait()
+        self._shared.check()
+        if isinstance(change, SaveTransaction):
+            self.stored[name] = change.state
+            self.saved.append(change.state.state)
+        else:
+            self.stored.pop(name, None)
+
+    def forget(self, name: str) -> None:
+        self.forgotten.append(name)
+
+
 class MemoryDocuments:
     """`DocumentStorage`."""
 
@@ -454,6 +489,7 @@ class MemoryStorage:
         self.logs = MemoryLogs(self)
         self.topics = MemoryTopics(self)
         self.groups = MemoryGroups(self)
+        self.transactions = MemoryTransactions(self)
         self.documents = MemoryDocuments(self)
 
     def check(self) -> None:

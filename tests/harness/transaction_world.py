@@ -8,6 +8,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any
@@ -21,6 +22,7 @@ from headrace.transactions.events import (
     Ended,
     Event,
     Init,
+    Lookup,
     ProducerIdAllocated,
     Request,
     TimerFired,
@@ -191,8 +193,17 @@ class Log:
         self.sequences: dict[tuple[int, int], int] = {}
 
     def recover(self) -> None:
-        """Another leader: it knows what the log says."""
+        """Another leader: it knows what the log says, and asks about open transactions."""
         self.open = {producer: (first, None) for producer, (first, _) in self.open.items()}
+        for pid, (first, _) in self.open.items():
+            lookup = Lookup(token=self.world.token(), producer_id=pid, epoch=self.epochs[pid], participant=self.name)
+            self.world.ask(lookup, partial(self.looked_up, pid, first))
+
+    def looked_up(self, pid: int, first: int, result: Any) -> None:
+        """Abort a transaction that its coordinator does not know."""
+        if result.error is None and not result.open and self.open.get(pid, (-1, None))[0] == first:
+            self.entries.append(Entry(pid, None))
+            del self.open[pid]
 
     def produce(self, write: "Write", then: Then) -> None:
         pid, epoch = write.producer

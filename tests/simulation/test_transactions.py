@@ -17,7 +17,7 @@ from headrace.machines.effects import Now, Persist, SetTimer
 from headrace.transactions import transaction
 from headrace.transactions.effects import Effect, EndParticipants, VerifyResult
 from headrace.transactions.errors import TransactionError
-from headrace.transactions.events import Add, End, Ended, Init, TimerKind, Verify
+from headrace.transactions.events import Add, End, Ended, Init, Lookup, TimerKind, Verify
 from headrace.transactions.model import (
     NO_PRODUCER_ID,
     SaveTransaction,
@@ -187,6 +187,13 @@ def everything_is_in_the_transaction(patch: Patch) -> None:
     _changed(patch, Transaction, "_verify", verify)
 
 
+def a_decided_transaction_is_not_found(patch: Patch) -> None:
+    def may_end(original: Any, machine: Transaction, event: Lookup) -> bool:
+        return machine.current.state is TransactionState.ONGOING and bool(original(machine, event))
+
+    _changed(patch, Transaction, "_may_end", may_end)
+
+
 def a_new_producer_does_not_fence(patch: Patch) -> None:
     def initialized(original: Any, machine: Transaction, event: Init, state: StoredTransaction, turn: Turn) -> None:
         if machine.current.producer_id != NO_PRODUCER_ID:
@@ -249,6 +256,7 @@ MISTAKES = [
     one_participant_is_enough,
     participants_are_called_once,
     everything_is_in_the_transaction,
+    a_decided_transaction_is_not_found,
     a_new_producer_does_not_fence,
     a_timeout_does_not_fence,
     an_addition_is_not_stored,

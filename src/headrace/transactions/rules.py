@@ -78,7 +78,7 @@ def on_init(  # noqa: PLR0911 - one line per rule
         return TransactionError.PRODUCER_FENCED
     if current.state.prepared:
         return TransactionError.CONCURRENT_TRANSACTIONS
-    if continues and event.epoch != current.producer_epoch:
+    if continues and (repeats or event.epoch != current.producer_epoch):
         # In an ongoing transaction, an earlier epoch belongs to a fenced producer.
         if not repeats or current.state.open:
             return TransactionError.PRODUCER_FENCED
@@ -90,10 +90,10 @@ def on_init(  # noqa: PLR0911 - one line per rule
 
 
 def _repeats_init(current: StoredTransaction, event: Init) -> bool:
-    if event.epoch != current.last_epoch or event.epoch == current.producer_epoch:
+    if event.epoch != current.last_epoch:
         return False
     if event.producer_id == current.producer_id:
-        return True
+        return event.epoch != current.producer_epoch
     return event.producer_id == current.previous_producer_id and current.producer_epoch == 0
 
 

@@ -69,6 +69,8 @@ class Transaction:
         self._participants: dict[Participant, None] = dict.fromkeys(stored.participants())
         """Participants of the transaction. Once it is prepared, those that have not ended."""
         self._deadlines: Deadlines[TimerKind] = Deadlines()
+        self.ends_ms = 0
+        """Deadline (ticks) of the transaction that began last here."""
         self._ending: Hashable | None = None
         """Token of the EndTxn that waits for participants."""
         self._calls = 0
@@ -80,16 +82,24 @@ class Transaction:
 
     @classmethod
     def restore(
-        cls, name: str, settings: TransactionSettings, stored: StoredTransaction, now: Now
+        cls,
+        name: str,
+        settings: TransactionSettings,
+        stored: StoredTransaction,
+        now: Now,
+        before: "Transaction | None" = None,
     ) -> "tuple[Transaction, list[Effect]]":
         """Return the stored transaction and its first effects.
 
-        A decided transaction ends its participants at once. An ongoing one has its whole time again.
+        A decided transaction ends its participants at once. An ongoing one has its whole time again, except after a
+        failed write of `before`.
         """
         machine = cls(name, settings, stored)
         turn = Turn(now, machine._deadlines)
         if stored.state is TransactionState.ONGOING:
-            turn.set_timer(TimerKind.TRANSACTION, stored.timeout_ms)
+            continues = before is not None and before.current.number == stored.number
+            machine.ends_ms = before.ends_ms if before and continues else now.ticks_ms + stored.timeout_ms
+            turn.set_timer(TimerKind.TRANSACTION, machine.ends_ms - now.ticks_ms)
         elif stored.state.prepared:
             machine._end_participants(turn)
         if not machine.is_new:
@@ -143,14 +153,15 @@ class Transaction:
             case InitStep.ROTATE:
                 producer_id = self._take_producer_id(event, turn)
                 if producer_id is not None:
-                    self._initialized(event, self._rotated(producer_id, event.epoch), turn)
+                    previous = self.current.producer_id if event.epoch == NO_EPOCH else event.producer_id
+                    self._initialized(event, self._rotated(producer_id, previous, event.epoch), turn)
 
-    def _rotated(self, producer_id: int, last_epoch: int) -> StoredTransaction:
+    def _rotated(self, producer_id: int, previous: int, last_epoch: int) -> StoredTransaction:
         return replace(
             self.current,
             producer_id=producer_id,
             producer_epoch=0,
-            previous_producer_id=self.current.producer_id,
+            previous_producer_id=previous,
             last_epoch=last_epoch,
         )
 
@@ -185,6 +196,7 @@ class Transaction:
                 fenced=False,
             )
             turn.cancel_timer(TimerKind.COMPLETE)
+            self.ends_ms = turn.ticks_ms + state.timeout_ms
             turn.set_timer(TimerKind.TRANSACTION, state.timeout_ms)
         self.current = state.with_participants(self._participants)
         self._save(turn)
@@ -230,7 +242,7 @@ class Transaction:
             producer_id = self._take_producer_id(event, turn)
             if producer_id is None:
                 return
-            state = self._rotated(producer_id, LAST_EPOCH)
+            state = self._rotated(producer_id, current.producer_id, LAST_EPOCH)
         else:
             state = replace(current, producer_epoch=current.producer_epoch + 1, last_epoch=current.producer_epoch)
         # PrepareAbort would end no participants.

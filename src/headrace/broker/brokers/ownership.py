@@ -100,6 +100,10 @@ class Ownership:
         """Return the key of a group."""
         return f"group {cluster}/{group}"
 
+    def transaction_key(self, cluster: str, transactional_id: str) -> str:
+        """Return the key of a transactional ID."""
+        return f"transaction {cluster}/{transactional_id}"
+
     def member(self, node_id: int) -> Member | None:
         """Return a live broker, if any."""
         return None if self.view is None else self.view.member(node_id)

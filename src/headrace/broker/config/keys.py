@@ -223,6 +223,15 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("offset.metadata.max.bytes", ConfigType.INT, "4096", minimum=0,
         doc="Maximum size of the metadata of a committed offset."),
     ConfigKey("producer.id.expiration.ms", ConfigType.INT, "86400000", minimum=1, doc=_PRODUCERS_KEPT),
+    ConfigKey("transaction.max.timeout.ms", ConfigType.INT, "900000", minimum=1,
+        doc="Largest transaction.timeout.ms of a producer. A larger one is refused with "
+            "INVALID_TRANSACTION_TIMEOUT. The server aborts a transaction that takes longer than its timeout."),
+    ConfigKey("transactional.id.expiration.ms", ConfigType.INT, "604800000", minimum=1,
+        doc="Time after which the server forgets a transactional ID without requests. Its next producer gets "
+            "another producer ID."),
+    ConfigKey("headrace.max.transactional.ids", ConfigType.INT, "100000", minimum=1,
+        doc="Maximum number of transactional IDs of a virtual cluster. A new one is refused with POLICY_VIOLATION. "
+            "Those that exist at the start are kept (unlimited in Kafka)."),
     ConfigKey("headrace.cache.bytes", ConfigType.LONG, "-1", minimum=-1,
         doc="Memory for the newest record batches, from which the server reads without Redis. It stays allocated "
             "after its first use. -1: 32 MiB if older batches can be read from the embedded Valkey's append-only "

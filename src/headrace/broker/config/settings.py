@@ -11,6 +11,7 @@ from headrace.groups.model import GroupSettings
 from headrace.security.access.listeners import Listener, Protocol
 from headrace.topics.config import TopicDefaults
 from headrace.topics.config_keys import ConfigKey, InvalidSetting, Value, plain_text
+from headrace.transactions.model import TransactionSettings
 
 _KIND = "broker setting"
 BROKER_KEY = {key.name: key for key in BROKER_KEYS}
@@ -61,6 +62,9 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     offsets_commit_timeout_ms: int
     offset_metadata_max_bytes: int
     producer_id_expiration_ms: int
+    transaction_max_timeout_ms: int
+    transactional_id_expiration_ms: int
+    headrace_max_transactional_ids: int
     replica_lag_time_max_ms: int
     headrace_cache_bytes: int
     headrace_reads_bytes: int
@@ -160,6 +164,15 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
             offset_metadata_max=self.offset_metadata_max_bytes,
             offsets_retention_ms=self.offsets_retention_minutes * 60_000,
             retention_check_interval_ms=self.offsets_retention_check_interval_ms,
+        )
+
+    @property
+    def transactions(self) -> TransactionSettings:
+        """Settings of transactional IDs."""
+        return TransactionSettings(
+            max_timeout_ms=self.transaction_max_timeout_ms,
+            expiration_ms=self.transactional_id_expiration_ms,
+            max_ids=self.headrace_max_transactional_ids,
         )
 
     def value(self, key: ConfigKey) -> str | None:

@@ -7,6 +7,7 @@ from uuid import UUID
 import msgspec
 
 from headrace.broker.brokers.ownership import Ownership
+from headrace.broker.coordinator.keyed_ownership import KeyedOwnership
 from headrace.groups.errors import GroupError
 from headrace.groups.events import NO_ID, Commit, DropTopic, TxnOffsetCommit
 from headrace.groups.model import StoredGroup, TopicPartition
@@ -14,7 +15,7 @@ from headrace.groups.model import StoredGroup, TopicPartition
 C = TypeVar("C", Commit, TxnOffsetCommit)
 
 
-class Coordination:
+class Coordination(KeyedOwnership):
     """The groups of one virtual cluster."""
 
     def __init__(
@@ -24,34 +25,9 @@ class Coordination:
         topic_id: Callable[[str], UUID | None],
         stored_topic_id: Callable[[str], Awaitable[UUID | None]],
     ) -> None:
-        self._ownership = ownership
-        self._cluster = cluster
+        super().__init__(ownership, lambda group: ownership.group_key(cluster, group))
         self._topic_id = topic_id
         self._stored_topic_id = stored_topic_id
-
-    @property
-    def shared(self) -> bool:
-        """See `coordinator.Ownership`."""
-        return self._ownership.shared
-
-    @property
-    def number(self) -> int | None:
-        """See `coordinator.Ownership`."""
-        return self._ownership.number
-
-    @property
-    def unbroken(self) -> bool:
-        """See `coordinator.Ownership`."""
-        return self._ownership.unbroken
-
-    def owns(self, group: str) -> bool:
-        """See `coordinator.Ownership`."""
-        return self._ownership.owns(self._ownership.group_key(self._cluster, group))
-
-    @property
-    def certain(self) -> bool:
-        """See `coordinator.Ownership`."""
-        return self._ownership.certain()
 
     def stamped(self, commit: C) -> C:
         """Return the commit with topic ids, because a later topic may reuse a name."""
