@@ -93,7 +93,7 @@ class AbortedTransactions:
     ) -> None:
         """Start with `stored` ones, by marker; earlier ones than `complete_from` are in storage only."""
         self._producers, self._firsts, self._markers, self._stable_ends = (array("q") for _ in range(4))
-        self._total = total or AbortedTotal()
+        self._total = AbortedTotal() if total is None else total
         self._most = most
         self.complete_from = complete_from
         """Every aborted transaction with a marker from this offset on is in memory."""
@@ -189,7 +189,7 @@ class Transactions:
         self._changed: set[int] = set()
         self.open: OrderedDict[int, OpenTransaction] = OrderedDict()
         """Producer id -> its transaction without a marker, oldest first."""
-        self.aborted = aborted or AbortedTransactions()
+        self.aborted = AbortedTransactions() if aborted is None else aborted
         self.used = used
         """Whether the log ever had a transaction."""
         stored = list(unstable)

@@ -19,7 +19,7 @@ from headrace.groups.model import (
     StoredStart,
 )
 from headrace.storage.layout import LAYOUT_VERSION, entries
-from headrace.storage.layout.keys import Keyspace, barrier_of, foreign_of
+from headrace.storage.layout.keys import Keyspace, aborted_of, barrier_of, foreign_of, transactions_of
 from headrace.topics.model import Topic
 from headrace.transactions.model import StoredTransaction, TransactionState
 
@@ -35,8 +35,8 @@ SHARED = (
 TRANSACTION = Keyspace().transaction("id")
 TRANSACTIONAL = (Keyspace().transactions, TRANSACTION, barrier_of(TRANSACTION))
 """What only a transactional producer makes; examples: `test_transactions.py`."""
-BESIDE = [of("headrace:flights:0") for of in (foreign_of, barrier_of)]
-"""Temporary keys next to a log."""
+BESIDE = [of("headrace:flights:0") for of in (foreign_of, barrier_of, transactions_of, aborted_of)]
+"""Keys next to a log that the example does not need. Transactions: `test_log_state.py`."""
 
 
 def column(header: str) -> list[str]:
@@ -80,8 +80,8 @@ def test_fields_of_an_entry() -> None:
 
 def test_fields_of_the_state() -> None:
     fields = column("field of the state")
-    # No append waits for replication there.
-    assert sorted(fields) == sorted([*GOLDEN["{headrace:flights:0}:state"], "h"])
+    # No append waits for replication there, and none is transactional.
+    assert sorted(fields) == sorted([*GOLDEN["{headrace:flights:0}:state"], "h", "x"])
 
 
 def test_fields_of_a_transactional_id() -> None:

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from headrace.storage.layout import partition
 from headrace.topics.leader_epochs import EpochRow
 from headrace.topics.producer_state import ProducerStateEntry, SentBatch
+from headrace.topics.transactions import AbortedTransaction, EndedTransaction, OpenTransaction
 
 
 def test_a_partition_without_a_leader_is_empty() -> None:
@@ -28,3 +29,32 @@ numbers = st.integers(0, 2**31 - 1)
 def test_a_producer_is_read_as_it_was_written(epoch: int, batches: list[SentBatch], used: int) -> None:
     known = ProducerStateEntry(epoch, tuple(batches), used)
     assert partition.decode_producer(partition.encode_producer(known)) == known
+
+
+def test_a_producer_whose_transaction_has_ended_has_its_number() -> None:
+    known = ProducerStateEntry(3, (SentBatch(0, 4, 7),), 9, 5)
+    assert partition.encode_producer(known) == b"3 9 0 4 7 5"
+    assert partition.decode_producer(b"3 9 0 4 7 5") == known
+    assert partition.decode_producer(b"3 9 0 4 7").ended == -1
+
+
+def test_a_producer_with_an_epoch_from_a_marker_begins_at_sequence_0() -> None:
+    known = partition.decode_producer(b"3 9 5")
+    assert (known, known.expected) == (ProducerStateEntry(3, (), 9, 5), 0)
+
+
+def test_transactions_are_stored_by_their_first_offset() -> None:
+    opened = OpenTransaction(7, 40, 2, 1_000, 5)
+    assert partition.encode_unstable(opened) == b"7 2 1000 5"
+    assert partition.decode_unstable(b"o:40", b"7 2 1000 5") == opened
+    ended = EndedTransaction(opened, 44, commit=False, stable_end=45)
+    assert partition.encode_unstable(ended) == b"7 2 1000 5 44 0 45"
+    assert partition.decode_unstable(b"o:40", b"7 2 1000 5 44 0 45") == ended
+    with pytest.raises(ValueError, match="invalid literal"):
+        partition.decode_unstable(b"o:40", b"seven")
+
+
+def test_aborted_transactions_are_stored_by_their_marker() -> None:
+    aborted = AbortedTransaction(7, 40, 2**53 - 1, 45)
+    assert partition.encode_aborted(aborted) == b"7 40 45"
+    assert partition.decode_aborted(b"7 40 45", b"9007199254740991") == aborted

@@ -1,0 +1,121 @@
+"""Readers of committed records whose aborted transactions memory no longer has, and readers that filter them."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from tests.broker.transactional import Log, sent
+
+from headrace.broker.fetch import DelayedFetch, Found, PartitionFetch, Wakeups
+from headrace.broker.partition.cache import Buffer, next_offset
+from headrace.broker.partition.read import read
+from headrace.broker.partition.source import COMMITTED, UNCOMMITTED, Isolation, Source
+from headrace.broker.runtime.budget import ReadBudget
+from headrace.records.batch import read_header
+from headrace.testing.clock import ManualClock
+from headrace.topics.errors import NotLeader
+
+MOST = 10
+
+
+async def aborted_ones(log: Log, count: int) -> None:
+    """Transactions of one record, each aborted and saved."""
+    log.storage.logs.aborted_total.most = MOST
+    for number in range(count):
+        log.stored(sent(number))
+        log.finish(commit=False)
+        await log.partition.save_producers()
+
+
+async def fetched(log: Log, clock: ManualClock, offset: int, isolation: Isolation = COMMITTED) -> Found:
+    answers: list[list[Found]] = []
+    DelayedFetch(
+        [PartitionFetch(log.partition, offset, 1 << 20, isolation=isolation)],
+        min_bytes=1,
+        max_bytes=1 << 20,
+        deadline_ms=clock.ticks_ms(),
+        first=0,
+        clock=clock,
+        wakeups=Wakeups(),
+        budget=ReadBudget(),
+        done=answers.append,
+    ).start()
+    while not answers:
+        await asyncio.sleep(0)
+    return answers[0][0]
+
+
+@pytest.mark.parametrize("offset", [0, 1, 7, 30, 59])
+@pytest.mark.parametrize("cached", [True, False])
+async def test_the_list_is_complete_where_memory_has_forgotten_some(
+    log: Log, clock: ManualClock, drop_cached: Callable[[], None], offset: int, cached: bool
+) -> None:
+    await aborted_ones(log, 30)
+    assert log.storage.logs.aborted_total.count <= MOST
+    assert 0 < log.partition.aborted_from < 60
+    if not cached:
+        drop_cached()
+    found = await fetched(log, clock, offset)
+    assert found.error is None
+    assert next_offset(found.chunks) == 60
+    assert [each.first_offset for each in found.aborted] == [first for first in range(0, 60, 2) if first + 1 >= offset]
+    assert (await fetched(log, clock, offset, UNCOMMITTED)).aborted == []
+
+
+async def test_nothing_is_returned_without_its_list(
+    log: Log, clock: ManualClock, drop_cached: Callable[[], None]
+) -> None:
+    """Memory forgets some while storage is read. The client fetches again."""
+    await aborted_ones(log, 8)
+    drop_cached()
+    asking = asyncio.ensure_future(fetched(log, clock, 0))
+    while not log.storage.logs.reads:
+        await asyncio.sleep(0)
+    log.storage.logs.aborted_total.most = 3
+    assert log.partition.transactions is not None
+    log.partition.transactions.aborted.shrink()
+    assert log.partition.aborted_from > 0
+    lost = await asking
+    assert (lost.error, lost.chunks, lost.size, lost.log_end) == (None, [], 0, 16)
+    assert [each.first_offset for each in (await fetched(log, clock, 0)).aborted] == list(range(0, 16, 2))
+
+
+async def test_an_index_that_is_being_rebuilt_is_an_error(log: Log, clock: ManualClock) -> None:
+    log.stored(sent(0))
+    log.partition.transactions = None
+    found = await fetched(log, clock, 0)
+    assert isinstance(found.error, NotLeader)
+    assert (await fetched(log, clock, 0, UNCOMMITTED)).size > 0
+
+
+class Taken:
+    """A sink without an end."""
+
+    def __init__(self) -> None:
+        self.offsets: list[int] = []
+
+    def room(self) -> int:
+        return 200
+
+    async def take(self, partition: Source, batches: list[Buffer], offset: int, not_before_ms: int | None) -> int:
+        self.offsets += [read_header(memoryview(each)[:61]).base_offset for each in batches]
+        return next_offset(batches)
+
+
+@pytest.mark.parametrize("cached", [True, False])
+async def test_readers_that_filter_get_committed_batches_only(
+    log: Log, drop_cached: Callable[[], None], cached: bool
+) -> None:
+    await aborted_ones(log, 12)
+    log.stored(sent(0, producer=8, transaction=None), sent(12), sent(0, producer=9))
+    log.finish()
+    log.finish(producer=9, commit=False)
+    log.stored(sent(13), sent(1, producer=8, transaction=None))
+    if not cached:
+        drop_cached()
+    sink = Taken()
+    assert await read(log.partition, 0, sink, isolation=COMMITTED) == 29
+    assert sink.offsets == [24, 25]
+    sink = Taken()
+    assert await read(log.partition, 0, sink) == 31
+    assert sink.offsets == list(range(31))
