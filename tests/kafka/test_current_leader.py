@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headrace.kafka.current_leader import endpoints, leader_of
+from headrace.kafka.current_leader import CurrentLeaders
 from headrace.membership.view import Leader
 from headrace.protocol.messages import FetchResponse, ProduceResponse
 
@@ -16,23 +16,42 @@ def topic_of(*leaders: Leader) -> Any:
     return SimpleNamespace(partitions=[SimpleNamespace(named=leader) for leader in leaders])
 
 
-def test_another_broker_with_its_epoch() -> None:
-    assert leader_of(topic_of(Leader(4, 2)), 0, OWN) == Leader(4, 2)
+@pytest.fixture(params=[FetchResponse, ProduceResponse])
+def response(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+@pytest.fixture
+def leaders(response: Any) -> CurrentLeaders:
+    nodes = [(1, "a", 9092), (2, "b", 9093), (3, "c", 9094)]
+    context: Any = SimpleNamespace(nodes=nodes, broker=SimpleNamespace(node_id=OWN))
+    return CurrentLeaders(context, response)
+
+
+def test_another_broker_with_its_epoch_and_address(leaders: CurrentLeaders, response: Any) -> None:
+    topic = topic_of(Leader(4, 3), Leader(5, 3), Leader(6, OWN))
+    found = [leaders.find(topic, index) for index in range(3)]
+    assert found == [
+        response.LeaderIdAndEpoch(leader_id=3, leader_epoch=4),
+        response.LeaderIdAndEpoch(leader_id=3, leader_epoch=5),
+        None,
+    ]
+    assert leaders.endpoints() == [response.NodeEndpoint(node_id=3, host="c", port=9094)]
 
 
 @pytest.mark.parametrize("leader", [Leader(-1, -1), Leader(4, -1), Leader(-1, 2), Leader(4, OWN)])
-def test_no_leader_and_this_broker_are_not_named(leader: Leader) -> None:
-    assert leader_of(topic_of(leader), 0, OWN) is None
+def test_no_leader_and_this_broker_are_not_named(leaders: CurrentLeaders, leader: Leader) -> None:
+    assert leaders.find(topic_of(leader), 0) is None
+    assert leaders.endpoints() == []
 
 
 @pytest.mark.parametrize("index", [-1, 1])
-def test_an_unknown_partition_has_none(index: int) -> None:
-    assert leader_of(topic_of(Leader(4, 2)), index, OWN) is None
-    assert leader_of(None, index, OWN) is None
+def test_an_unknown_partition_has_none(leaders: CurrentLeaders, index: int) -> None:
+    assert leaders.find(topic_of(Leader(4, 2)), index) is None
+    assert leaders.find(None, 0) is None
+    assert leaders.endpoints() == []
 
 
-@pytest.mark.parametrize("node", [FetchResponse.NodeEndpoint, ProduceResponse.NodeEndpoint])
-def test_only_the_addresses_of_named_brokers_are_given(node: Any) -> None:
-    context: Any = SimpleNamespace(nodes=[(1, "a", 9092), (2, "b", 9093), (3, "c", 9094)])
-    assert endpoints(node, [], context) == []
-    assert endpoints(node, {3, 9}, context) == [node(node_id=3, host="c", port=9094)]
+def test_a_leader_that_has_gone_has_no_address(leaders: CurrentLeaders) -> None:
+    assert leaders.find(topic_of(Leader(4, 9)), 0) is not None
+    assert leaders.endpoints() == []

@@ -7,7 +7,7 @@ from uuid import UUID
 import msgspec
 
 from headrace.broker.broker import Broker
-from headrace.kafka.current_leader import MOVED, endpoints, leader_of
+from headrace.kafka.current_leader import MOVED, CurrentLeaders
 from headrace.kafka.errors import Code, code_of
 from headrace.kafka.server.registry import Served
 from headrace.kafka.server.request_context import RequestContext, ResponseChannel
@@ -231,11 +231,9 @@ class BatchAppend:
     def _name_leader(self, answer: Answer, context: RequestContext) -> list[NodeEndpoint]:
         broker = self.channel.broker
         live = broker.topics.find_referred(self.topic if self.topic_id is None else self.topic_id)
-        leader = leader_of(live, self.index, broker.node_id)
-        if leader is None:
-            return []
-        answer.current_leader = ProduceResponse.LeaderIdAndEpoch(leader_id=leader.node_id, leader_epoch=leader.epoch)
-        return endpoints(NodeEndpoint, (leader.node_id,), context)
+        leaders = CurrentLeaders(context, ProduceResponse)
+        answer.current_leader = leaders.find(live, self.index)
+        return leaders.endpoints()
 
 
 class PartitionAppend(BatchAppend, msgspec.Struct, eq=False):

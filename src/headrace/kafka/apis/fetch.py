@@ -27,7 +27,7 @@ from headrace.broker.fetch import DelayedFetch, FetchDone, Found, PartitionFetch
 from headrace.broker.partition.cache import codecs, count_records
 from headrace.broker.partition.source import Isolation, Readable
 from headrace.broker.topics.live import LiveTopic
-from headrace.kafka.current_leader import MOVED, endpoints, leader_of
+from headrace.kafka.current_leader import MOVED, CurrentLeaders
 from headrace.kafka.denied import No, Place, parts
 from headrace.kafka.errors import Code, RequestError, check_epoch, code_of
 from headrace.kafka.required_acls import referred_names, topics
@@ -200,7 +200,7 @@ class _Wanted:
 
     def __init__(self, request: FetchRequest, context: RequestContext) -> None:
         self._context = context
-        self._leaders: set[int] = set()
+        self._leaders: CurrentLeaders | None = None
         self.partitions: dict[Asked, FetchRequest.FetchPartition] = {
             (referred, asked.partition): asked
             for topic in request.topics
@@ -241,12 +241,11 @@ class _Wanted:
         ]
 
     def _leader(self, live: LiveTopic | None, index: int) -> FetchResponse.LeaderIdAndEpoch | None:
-        context = self._context
-        leader = leader_of(live, index, context.broker.node_id) if context.version >= _LEADERS_FROM else None
-        if leader is None:
+        if self._context.version < _LEADERS_FROM:
             return None
-        self._leaders.add(leader.node_id)
-        return FetchResponse.LeaderIdAndEpoch(leader_id=leader.node_id, leader_epoch=leader.epoch)
+        self._leaders = self._leaders or CurrentLeaders(self._context, FetchResponse)
+        found: FetchResponse.LeaderIdAndEpoch | None = self._leaders.find(live, index)
+        return found
 
     def _check_epoch(self, broker: Broker, place: Asked, found: Found) -> None:
         """Replace records by an error if the leader epoch changed while the fetch waited.
@@ -273,7 +272,7 @@ class _Wanted:
                 else FetchResponse.FetchableTopicResponse(topic_id=topic, partitions=partitions)
                 for topic, partitions in by_topic.items()
             ],
-            node_endpoints=endpoints(FetchResponse.NodeEndpoint, self._leaders, self._context),
+            node_endpoints=[] if self._leaders is None else self._leaders.endpoints(),
         )
 
 

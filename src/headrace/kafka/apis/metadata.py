@@ -124,7 +124,7 @@ async def handle(request: MetadataRequest, context: RequestContext) -> MetadataR
         one = _Described(context, pace, request)
         found = [await one.described(live) async for live in pace.each(broker.topics.with_internal())]
     else:
-        # As in Kafka, each topic once. A name counts, and not the id beside it.
+        # As in Kafka, each topic once. If it has a name, its id does not count.
         named = {(topic.name, topic.topic_id if topic.name is None else _NO_ID): None for topic in asked}
         await context.reserve(_size(broker, named))
         one = _Described(context, pace, request)
