@@ -36,9 +36,9 @@ PLACES = [TopicPartition(topic, index) for topic in ("flights", "weather") for i
 
 @dataclass
 class Staged:
-    """An offset of an open transaction."""
+    """What an open transaction may have pending in a partition."""
 
-    offset: int
+    offsets: set[int]
     certain: bool = True
     """Whether it is pending, and not overtaken by another commit."""
 
@@ -126,22 +126,18 @@ class World:
 
     def _store(self, producer: Producer, guard: Guard, request: TxnOffsetCommit) -> None:
         ticket: Ticket[Any] = self.ctx.repeat(msgspec.structs.replace(request, guard=guard))
-        current = request.number == producer.number and producer.outcome is None
         if not ticket.lost and ticket.error is not None:
             self.refused += 1
-        if not current:
-            # The decision was made: whatever the response, its client is gone.
-            if producer.outcome is not None and request.number == producer.number:
-                for place, position in request.positions.items():
-                    producer.staged[place] = Staged(position.offset, certain=False)
+            producer.must_abort = True
             return
-        if ticket.lost or ticket.error is not None:
+        if ticket.lost or producer.outcome is not None:
             producer.must_abort = True
         for place, position in request.positions.items():
             if ticket.lost:
-                producer.staged[place] = Staged(position.offset, certain=False)
-            elif ticket.error is None:
-                producer.staged[place] = Staged(position.offset)
+                before = producer.staged.get(place, Staged(set()))
+                producer.staged[place] = Staged({*before.offsets, position.offset}, certain=False)
+            else:
+                producer.staged[place] = Staged({position.offset}, certain=True)
 
     def _end(self, producer: Producer) -> None:
         if producer.outcome is None:
@@ -170,10 +166,10 @@ class World:
     def _committed(self, producer: Producer, *, done: bool) -> None:
         for place, staged in producer.staged.items():
             if done and staged.certain and not producer.lost_end:
-                self.allowed[place] = {staged.offset}
+                self.allowed[place] = {*staged.offsets}
                 self.commits += 1
             else:
-                self.allowed[place].add(staged.offset)
+                self.allowed[place] |= staged.offsets
 
     def _plain(self) -> None:
         place, offset = self.random.choice(PLACES), next(self.offsets)
