@@ -11,7 +11,7 @@ from headrace.groups.consumer_subscription import topics_of
 from headrace.groups.errors import GroupError, InstanceProblem
 from headrace.groups.events import DropTopic
 from headrace.groups.instances.model import StartKind
-from headrace.groups.model import TopicPartition
+from headrace.groups.model import OffsetAndMetadata, TopicPartition
 
 
 def test_a_classic_join_is_refused_while_any_section_has_instances(ctx: InstanceContext) -> None:
@@ -234,3 +234,54 @@ def test_the_same_name_on_another_stream_is_another_group(ctx: InstanceContext) 
     ctx.update(StartKind.TRIM_HORIZON, topic="weather")
     assert len(ctx.get(weather.cursor, topic="weather").records) == 5
     assert ctx.get(flights.cursor).records == ()
+
+
+def test_instances_see_offsets_of_a_transaction_when_it_is_committed(ctx: InstanceContext) -> None:
+    ctx.publish(0, 10)
+    cursor = ctx.get(ctx.get(ctx.create("a"), 2).cursor, 2).cursor
+    ctx.sleep(TIMEOUT_MS + 1)
+    assert ctx.txn_commit({TopicPartition("flights", 0): OffsetAndMetadata(offset=7)}).error is None
+    assert ctx.committed() == 2
+    assert ctx.end_offsets(commit=True).error is None
+    assert ctx.committed() == 7
+
+    # What the instance had in hand must not be committed over it.
+    assert ctx.commit_cursor(cursor).offsets == ()
+    assert ctx.committed() == 7
+    assert ctx.get(cursor).by_partition() == {0: [7, 8, 9]}
+
+
+def test_an_aborted_transaction_moves_no_instance(ctx: InstanceContext) -> None:
+    ctx.publish(0, 3)
+    cursor = ctx.create("a")
+    ctx.txn_commit({TopicPartition("flights", 0): OffsetAndMetadata(offset=2)})
+    ctx.end_offsets(commit=False)
+    assert ctx.get(cursor).by_partition() == {0: [0, 1, 2]}
+
+
+def test_a_transaction_without_a_member_is_refused_while_instances_read(ctx: InstanceContext) -> None:
+    ctx.publish(0, 3)
+    ctx.get(ctx.create("a"))
+    place = TopicPartition("flights", 0)
+    assert ctx.txn_commit({place: OffsetAndMetadata(offset=2)}).error is GroupError.UNKNOWN_MEMBER_ID
+
+
+def test_a_commit_by_an_instance_overtakes_a_pending_offset(ctx: InstanceContext) -> None:
+    ctx.publish(0, 10)
+    ctx.create("a")
+    ctx.txn_commit({TopicPartition("flights", 0): OffsetAndMetadata(offset=2)})
+    cursor = ctx.get(ctx.create("b"), 4).cursor
+    ctx.commit_cursor(cursor)
+    assert ctx.committed() == 4
+    ctx.end_offsets(commit=True)
+    assert ctx.committed() == 4
+
+
+def test_a_section_with_pending_offsets_does_not_expire(ctx: InstanceContext) -> None:
+    ctx.create("a")
+    ctx.txn_commit({TopicPartition("flights", 0): OffsetAndMetadata(offset=2)})
+    ctx.sleep(10 * RETENTION_MS)
+    assert "flights" in ctx.whole.balanced
+    ctx.end_offsets(commit=True)
+    ctx.sleep(3 * RETENTION_MS)
+    assert "flights" not in ctx.whole.balanced
