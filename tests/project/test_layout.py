@@ -25,7 +25,6 @@ SHORT = {
     "cli.imports": "imported before anything else, by the command and by tests that fork",
     "cli.version": "`headrace --version` imports nothing more",
     "demo.node": "a program of its own, run with -m",
-    "records.fallback.checks": "the twin of _checks.c",
     "records.errors": "what every module of records raises",
     "server.child": "a program of its own, run with -m",
     "spark.worker": "runs in each of Spark's workers, where imports cost time",

@@ -24,6 +24,7 @@ PURE = {
     "records": columns.records,
     "some": columns.some,
     "keyless": checks.keyless,
+    "schemas": checks.schemas,
     "open_columns": columns.PureColumns,
     "open_messages": messages.PureMessages,
     "publish": messages.publish,

@@ -96,6 +96,7 @@ class VirtualClusters:
         self._stream_of = stream_of
         self._parts = parts = parts or Services(storage.documents, settings, clock)
         self.reads, self.lane, self.decompression = parts.reads, parts.lane, parts.decompression
+        self.record_checker = parts.record_checker
         self.ownership, self.leaders = parts.ownership, parts.leaders
         self.access, self.quotas = parts.access, parts.quotas
         self._moved: set[str] = set()

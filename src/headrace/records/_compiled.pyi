@@ -69,6 +69,16 @@ def find(
     /,
 ) -> tuple[int, int] | None: ...
 def keyless(payload: Buffer, count: int, last_offset_delta: int, most: int, /) -> tuple[list[int], int]: ...
+def schemas(
+    payload: Buffer,
+    count: int,
+    last_offset_delta: int,
+    of_value: bool,
+    header: bytes,
+    most_schemas: int,
+    most_malformed: int,
+    /,
+) -> tuple[list[tuple[bytes, int, int]], list[int], int, int]: ...
 
 _Validity: TypeAlias = bytes | None
 _BytesColumn: TypeAlias = tuple[_Validity, bytes, bytes | memoryview]

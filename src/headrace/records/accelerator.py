@@ -97,6 +97,8 @@ find: Callable[[Buffer, int, int, int, int, int | None, int, int | None], tuple[
 """See `fallback.columns.find`."""
 keyless: Callable[[Buffer, int, int, int], tuple[list[int], int]]
 """See `fallback.checks.keyless`."""
+schemas: Callable[[Buffer, int, int, bool, bytes, int, int], tuple[list[tuple[bytes, int, int]], list[int], int, int]]
+"""See `fallback.checks.schemas`."""
 unfilled: Callable[[int], bytearray]
 """Return an uninitialized buffer. The caller must fill it before reading it."""
 
@@ -119,6 +121,7 @@ except ImportError:  # no compiler at the installation
     some = columns.some
     find = columns.find
     keyless = checks.keyless
+    schemas = checks.schemas
     open_columns = columns.PureColumns
     open_messages = messages.PureMessages
     publish = messages.publish
@@ -138,6 +141,7 @@ else:
     some = _compiled.some
     find = _compiled.find
     keyless = _compiled.keyless
+    schemas = _compiled.schemas
     open_columns = _compiled.Columns
     open_messages = _compiled.Messages
     publish = _compiled.publish

@@ -122,6 +122,11 @@ class Registry:
         (schema,) = await self.store.schemas([version])
         return schema, await self._referenced(found)
 
+    async def record_names(self, version: Version) -> frozenset[str]:
+        """Return the names of the records that a version defines. Raises RegistryError, StorageUnavailable."""
+        (schema,) = await self.store.schemas([version])
+        return await self._worker.run(partial(formats.record_names, schema, self._worker.steps()))
+
     async def parsed(self, given: Given, steps: Steps) -> tuple[Parsed, tuple[Reference, ...]]:
         """Return a parsed schema, and its references with versions. Raises RegistryError."""
         self._check(given)

@@ -118,7 +118,7 @@ class _Parser:
         return made
 
     def _definition(self, found: dict[str, Any], kind: str, space: str, path: str) -> Type:
-        name, space = _full_name(found, space, path)
+        name, space = full_name(found, space, path)
         if name in self._names or name in PRIMITIVES:
             raise _wrong(path, f"the name {name} is defined twice")
         aliases = frozenset(
@@ -230,7 +230,7 @@ def _simple_name(name: Any, path: str) -> str:
     return name
 
 
-def _full_name(found: Mapping[str, Any], space: str, path: str) -> tuple[str, str]:
+def full_name(found: Mapping[str, Any], space: str, path: str) -> tuple[str, str]:
     """Return the full name of a definition, and its namespace."""
     name = found.get("name")
     own = found.get("namespace")

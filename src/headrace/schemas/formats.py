@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any, Final
 from uuid import UUID
 
@@ -14,6 +15,8 @@ from headrace.schemas.model import TYPES, Difference, Level, Parsed, Reference, 
 from headrace.schemas.protobuf import Compiler
 
 _MOST_MESSAGES: Final = 50
+_MOST_NAMES: Final = 1_000
+"""Maximum names of a schema. Further messages of a Protobuf file have no subject."""
 
 
 def parse(
@@ -121,3 +124,24 @@ def incompatibilities(level: Level, new: Parsed, earlier: Iterable[Earlier], ste
         if len(found) >= _MOST_MESSAGES:
             break
     return found[:_MOST_MESSAGES]
+
+
+def record_names(schema: Schema, steps: Steps) -> frozenset[str]:
+    """Return the names of the records of a stored schema, which name subjects (`RecordNameStrategy`).
+
+    - Avro: the full name of the record, enum or fixed type. Other types have none.
+    - JSON Schema: the title.
+    - Protobuf: the full names of the first messages of the file. The ID of a value names the file only.
+
+    Raises RegistryError if the schema takes too many steps.
+    """
+    if schema.type == "PROTOBUF":
+        return frozenset(islice(protobuf.message_names(schema.descriptor), _MOST_NAMES))
+    document = json_text.parse(schema.text, steps)
+    if not isinstance(document, dict):
+        return frozenset()
+    if schema.type == "AVRO":
+        named = document.get("type") in {"record", "enum", "fixed"}
+        return frozenset([avro.full_name(document, "", "")[0]] if named else [])
+    title = document.get("title")
+    return frozenset([title] if isinstance(title, str) and title else [])

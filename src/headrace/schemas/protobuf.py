@@ -126,6 +126,13 @@ def serialized(descriptor: bytes) -> str:
     return base64.b64encode(descriptor).decode()
 
 
+def message_names(descriptor: bytes) -> Iterator[str]:
+    """Yield the full names of the messages of a stored schema. Raises InvalidSchema without the extra."""
+    main = _types().FileDescriptorProto.FromString(descriptor)
+    for name, _ in _nested(main.message_type, f".{main.package}" if main.package else ""):
+        yield name[1:]
+
+
 def files(main: Any, imports: Sequence[tuple[str, Any]], steps: Steps) -> Files:
     """Index the messages of a file and its imports."""
     messages: dict[str, Any] = {}

@@ -148,6 +148,18 @@ class Subjects:
         found = self.by_id(self._ids.get(guid, 0), deleted=deleted)
         return max((one for one in found if one.subject == subject), key=lambda one: one.version, default=None)
 
+    def present(self, number: int) -> Version | None:
+        """Return any version with an ID that is not deleted."""
+        return next((one for one in self._by_id.get(number, {}).values() if not one.deleted), None)
+
+    def is_registered(self, number: int, subject: str) -> bool:
+        """Return whether a subject has a version with an ID that is not deleted."""
+        places, versions = self._by_id.get(number, {}), self._subjects.get(subject, {})
+        # Either can have thousands.
+        if len(versions) < len(places):
+            return any(one.id == number and not one.deleted for one in versions.values())
+        return any(one.subject == subject and not one.deleted for one in places.values())
+
     def users(self, subject: str, version: int) -> list[Version]:
         """Return the versions that refer to a version."""
         return [self._subjects[name][number] for name, number in sorted(self._users.get((subject, version), ()))]

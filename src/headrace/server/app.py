@@ -232,7 +232,7 @@ async def _loaded(
     service = OciService(clusters, oci)
     await service.start()
     stack.push_async_callback(service.stop)
-    schemas = await opened_registry(clusters, settings, stack)
+    schemas = await opened_registry(clusters, settings, None if brokers is None else brokers.catching_up, stack)
     if brokers is not None:
         reloads = [known.users.reload, service.catalog.reload, *([] if schemas is None else [schemas.store.reload])]
         await brokers.follow(clusters, everything(*reloads))

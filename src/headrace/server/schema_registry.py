@@ -11,6 +11,7 @@ from headrace.client.errors import OptionError
 from headrace.console.authentication import Visitors
 from headrace.console.registry import PRINCIPAL
 from headrace.schema_registry.app import CatchingUp, RegistryApp, in_format
+from headrace.schema_registry.produced_schemas import ProducedSchemas
 from headrace.schema_registry.registry import Registry
 from headrace.schema_registry.store import SchemaStore
 from headrace.schema_registry.worker import Worker
@@ -20,9 +21,15 @@ from headrace.security.access.principal import Principal
 
 
 async def opened_registry(
-    clusters: VirtualClusters, settings: BrokerSettings, stack: contextlib.AsyncExitStack
+    clusters: VirtualClusters,
+    settings: BrokerSettings,
+    catching_up: CatchingUp | None,
+    stack: contextlib.AsyncExitStack,
 ) -> Registry | None:
-    """Load the registry; None: `schema.registry.enable` is false. `stack` stops it."""
+    """Load the registry for its API and for topics that validate schemas. `stack` stops it.
+
+    None: `schema.registry.enable` is false.
+    """
     if not settings.schema_registry_enable:
         return None
     store = SchemaStore(
@@ -33,7 +40,10 @@ async def opened_registry(
     await store.load()
     worker = Worker()
     stack.callback(worker.close)
-    return Registry(store, worker, _compiled, settings.schema_registry_max_schema_bytes, clusters.default.cluster_id)
+    most_bytes, cluster_id = settings.schema_registry_max_schema_bytes, clusters.default.cluster_id
+    registry = Registry(store, worker, _compiled, most_bytes, cluster_id)
+    clusters.record_checker.schemas = ProducedSchemas(registry, catching_up)
+    return registry
 
 
 def registry_app(

@@ -12,7 +12,7 @@ import msgspec
 from headrace.topics.config_keys import ConfigKey, ConfigType, Value, suggestion
 from headrace.topics.errors import InvalidConfig
 from headrace.topics.native import ADOPTED, DEFAULT_BITS, SEQUENCE_BITS, STORAGE
-from headrace.topics.record_checks import RecordChecks, checks_of
+from headrace.topics.record_checks import Part, RecordChecks, SubjectNameStrategy, checks_of
 
 _UNUSED = "Accepted because clients send it; without effect: a log in Redis has no segments, index files or replicas."
 MAX_LONG = 2**63 - 1
@@ -27,6 +27,10 @@ _RECOMPRESSION = dict.fromkeys(
     ("uncompressed", "gzip", "snappy", "lz4", "zstd"),
     "batches are kept as the producer sent them, only compression.type=producer is possible",
 )
+
+_STRATEGIES = "io.confluent.kafka.serializers.subject"
+_SHORT_STRATEGIES = tuple(each.value for each in SubjectNameStrategy)
+_FULL_STRATEGIES = tuple(f"{_STRATEGIES}.{name}" for name in _SHORT_STRATEGIES)
 
 TOPIC_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey(CLEANUP_POLICY, ConfigType.LIST, "delete", choices=("compact", "delete"), may_be_empty=True,
@@ -71,6 +75,21 @@ TOPIC_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey(ADOPTED, ConfigType.LIST, "",
         doc="Native topics: partitions whose streams existed before the topic. They remain when the topic is "
             "deleted. Set by `headrace topics adopt` (not in Kafka)."),
+    *(
+        ConfigKey(part.validation, ConfigType.BOOLEAN, "false",
+            doc=f"Whether the server rejects records whose {part.value} has no ID of a schema that is registered under "
+                f"the right subject. A {part.value} that is null is accepted. Needs schema.registry.enable=true (not "
+                "in Apache Kafka).")
+        for part in Part
+    ),
+    *(
+        ConfigKey(part.strategy, ConfigType.STRING, f"{_STRATEGIES}.{SubjectNameStrategy.TOPIC.value}",
+            choices=(*_FULL_STRATEGIES, *_SHORT_STRATEGIES),
+            doc=f"With {part.validation}: name of the subject. TopicNameStrategy is <topic>-{part.value}, "
+                "RecordNameStrategy the name of the record in the schema, and TopicRecordNameStrategy "
+                "<topic>-<record>.")
+        for part in Part
+    ),
     ConfigKey("segment.bytes", ConfigType.INT, "1073741824", minimum=14, effective=False, doc=_UNUSED),
     ConfigKey("segment.ms", ConfigType.LONG, "604800000", minimum=1, effective=False, doc=_UNUSED),
     ConfigKey("segment.jitter.ms", ConfigType.LONG, "0", minimum=0, effective=False, doc=_UNUSED),
@@ -169,6 +188,12 @@ def resolve(config: Mapping[str, str], defaults: TopicDefaults) -> TopicConfig:
         assert isinstance(value, int)
         return value
 
+    def strategy(part: Part) -> SubjectNameStrategy | None:
+        if _layers(_BY_NAME[part.validation], config, defaults)[0][0].lower() != "true":
+            return None
+        name = _layers(_BY_NAME[part.strategy], config, defaults)[0][0]
+        return SubjectNameStrategy(name.rpartition(".")[2])
+
     native = _layers(_BY_NAME[STORAGE], config, defaults)[0][0] == "native"
     remote = _layers(_BY_NAME["remote.storage.enable"], config, defaults)[0][0].lower() == "true"
     if native and remote:
@@ -197,7 +222,7 @@ def resolve(config: Mapping[str, str], defaults: TopicDefaults) -> TopicConfig:
         native=native,
         min_insync_replicas=number(MIN_INSYNC),
         sequence_bits=number(SEQUENCE_BITS),
-        checks=checks_of(compacted=compacted),
+        checks=checks_of(compacted=compacted, key=strategy(Part.KEY), value=strategy(Part.VALUE)),
     )
 
 

@@ -2,18 +2,19 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 
 from headrace.broker.runtime.decompression import A_TURN, HERE, Decompression
-from headrace.broker.topics.record_checker import RecordChecker
+from headrace.broker.topics.record_checker import CheckedBatch, RecordChecker
 from headrace.records.build import build
-from headrace.topics.errors import CorruptBatch, InvalidRecords, NotLeader, StorageUnavailable
+from headrace.topics.errors import CorruptBatch, InvalidConfig, InvalidRecords, NotLeader, StorageUnavailable
 from headrace.topics.model import Appended
-from headrace.topics.record_checks import RecordChecks
+from headrace.topics.record_checks import RecordChecks, SubjectNameStrategy, checks_of
 
 CHECKS = RecordChecks(key=True)
+SCHEMAS = checks_of(compacted=False, value=SubjectNameStrategy.TOPIC)
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ class Log:
                 append()
             self.appended.append(name)
 
-        self.checker.append(stream, "t-0", checks, batch, appended, done)
+        self.checker.append(stream, CheckedBatch("t", 0, checks, batch, appended, done))
 
     async def until(self, count: int) -> None:
         async with asyncio.timeout(30):
@@ -147,3 +148,66 @@ async def test_batches_that_wait_at_the_end_are_not_stored(log: Log) -> None:
     await log.until(2)
     assert log.appended == []
     assert {type(error) for error in log.failed.values()} == {StorageUnavailable}
+
+
+class Registry:
+    """IDs of the subject t-value, some of which are learned from another broker."""
+
+    def __init__(self, known: set[int], elsewhere: set[int]) -> None:
+        self.known, self.elsewhere = known, elsewhere
+        self.learned: list[list[int]] = []
+        self.reachable = True
+
+    def is_registered(self, reference: bytes, subject: str) -> bool:
+        return subject == "t-value" and int.from_bytes(reference[1:], "big") in self.known
+
+    def names(self, reference: bytes) -> frozenset[str]:
+        return frozenset()
+
+    async def learn(self, references: Iterable[bytes], *, names: bool) -> None:
+        assert not names
+        self.learned.append([int.from_bytes(each[1:], "big") for each in references])
+        await asyncio.sleep(0)
+        if not self.reachable:
+            raise StorageUnavailable("Redis does not respond")
+        self.known |= self.elsewhere
+
+
+def of_schema(number: int, count: int = 1) -> bytearray:
+    return build([(b"k", b"\0" + number.to_bytes(4, "big"), 1, ())] * count)
+
+
+async def test_an_unknown_schema_is_looked_for_once_and_other_batches_wait(log: Log) -> None:
+    registry = log.checker.schemas = Registry({1}, {2})
+    log.append("known", of_schema(1), SCHEMAS)
+    assert log.appended == ["known"]
+    for name, number in (("from another", 2), ("behind", 1), ("unknown", 3), ("last", 2)):
+        log.append(name, of_schema(number), SCHEMAS)
+    assert log.appended == ["known"]
+    await log.until(5)
+    assert log.appended == ["known", "from another", "behind", "last"]
+    assert registry.learned == [[2], [3]]
+    assert isinstance(log.failed["unknown"], InvalidRecords)
+    with pytest.raises(InvalidRecords, match="no valid schema ID"):
+        log.append("plain", small(), SCHEMAS)
+    assert registry.learned == [[2], [3]]
+
+
+async def test_a_registry_that_cannot_be_reached_is_an_error_to_retry(log: Log) -> None:
+    log.checker.schemas = Registry(set(), {2})
+    log.checker.schemas.reachable = False
+    log.append("one", of_schema(2), SCHEMAS)
+    await log.until(1)
+    assert isinstance(log.failed["one"], StorageUnavailable)
+
+
+async def test_checks_that_need_a_disabled_registry_cannot_begin(log: Log) -> None:
+    log.checker.check_attainable(None)
+    log.checker.check_attainable(CHECKS)
+    with pytest.raises(InvalidConfig, match=r"value.schema.validation=true: .*set schema.registry.enable=true"):
+        log.checker.check_attainable(SCHEMAS)
+    log.checker.check_attainable(SCHEMAS, SCHEMAS)
+    with pytest.raises(InvalidRecords, match=r"schema\.registry\.enable"):
+        log.append("one", of_schema(1), SCHEMAS)
+    log.checker.schemas = Registry(set(), set())
+    log.checker.check_attainable(SCHEMAS)

@@ -7,6 +7,7 @@ import pytest
 from tests.harness.wire import Wire, batch, opened
 
 from headrace.kafka.errors import Code
+from headrace.records.build import build
 from headrace.records.compression import CODECS
 from headrace.testing import Server, server
 
@@ -134,3 +135,17 @@ def test_the_log_end_stays_when_everything_is_removed(trimming: Server, topic: s
         assert wire.fetch(topic, 5).error_code == 0
         placed = wire.produce(topic, batch(b"next"))
         assert (placed.error_code, placed.base_offset) == (0, 5)
+
+
+def test_retention_trims_a_compacted_topic_only_with_delete(trimming: Server, topic: str) -> None:
+    with Wire(trimming.kafka) as wire:
+        kept = wire.create(f"{topic}-kept", cleanup_policy="compact", retention_ms=1, retention_bytes=1)
+        trimmed = wire.create(f"{topic}-trimmed", cleanup_policy="compact,delete", retention_ms=1)
+        for name in (kept, trimmed):
+            assert wire.produce(name, build([(b"k", b"old", T, ())])).error_code == 0
+        deadline = time.monotonic() + 60
+        # Each round of retention takes all topics in the order of their creation.
+        while wire.offset(trimmed, EARLIEST).offset < 1:
+            assert time.monotonic() < deadline, "retention has not come"
+        assert (wire.offset(kept, EARLIEST).offset, wire.offset(kept, LATEST).offset) == (0, 1)
+        assert [record.value for record in opened(wire.fetch(kept, 0).records)] == [b"old"]

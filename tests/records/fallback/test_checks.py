@@ -1,4 +1,6 @@
-"""Records without key: the same in C and in Python."""
+"""Records without key and references to schemas: the same in C and in Python."""
+
+import contextlib
 
 import pytest
 from hypothesis import given
@@ -18,6 +20,17 @@ def section(found: list[bytes | None]) -> memoryview:
     return memoryview(build([(key, None if n % 3 else b"v" * n, n, headers[: n % 3]) for n, key in enumerate(found)]))[
         61:
     ]
+
+
+GUID = b"\1" + bytes(range(16))
+parts = (
+    st.none()
+    | st.binary(max_size=8)
+    | st.integers(0, 5).map(lambda number: b"\0\0\0\0%c" % number)
+    | st.sampled_from([GUID, GUID[:16], GUID + b"x", b"\0\0\0\0\7more"])
+)
+headers = st.lists(st.tuples(st.sampled_from(["__value_schema_id", "__key_schema_id", "other", ""]), parts), max_size=3)
+rows = st.lists(st.tuples(parts, parts, headers), min_size=1, max_size=60)
 
 
 def outcome(function: object, payload: Buffer, count: int, most: int) -> tuple[list[int], int] | None:
@@ -63,3 +76,36 @@ def test_wrong_counts_are_refused() -> None:
 def test_a_large_section_is_read_as_a_small_one() -> None:
     found = [None if n % 1_000 == 0 else b"k" * 100 for n in range(5_000)]
     assert accelerator.keyless(section(found), 5_000, 4_999, 3) == ([0, 1_000, 2_000], 5)
+
+
+@given(rows, st.booleans(), st.integers(0, 5), st.integers(0, 5))
+def test_both_implementations_find_the_same_schemas(
+    found: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]],
+    of_value: bool,
+    most_schemas: int,
+    most_malformed: int,
+) -> None:
+    payload = memoryview(build([(key, value, 5, tuple(headers)) for key, value, headers in found]))[61:]
+    header = b"__value_schema_id" if of_value else b"__key_schema_id"
+    arguments = payload, len(found), len(found) - 1, of_value, header, most_schemas, most_malformed
+    compiled = accelerator.schemas(*arguments)
+    assert compiled == checks.schemas(*arguments)
+    named, malformed, malformed_count, excess = compiled
+    present = sum((value if of_value else key) is not None for key, value, _ in found)
+    counted = sum(number for _, _, number in named) + malformed_count
+    assert counted == present if excess < 0 else counted < present
+    assert len(named) <= most_schemas
+    assert len(malformed) == min(malformed_count, most_malformed)
+
+
+@given(rows, st.data())
+def test_references_in_a_damaged_section_stay_within_it(
+    found: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]], data: st.DataObject
+) -> None:
+    payload = bytearray(memoryview(build([(key, value, 5, tuple(some)) for key, value, some in found]))[61:])
+    payload[data.draw(st.integers(0, len(payload) - 1))] ^= data.draw(st.integers(1, 255))
+    for function in (accelerator.schemas, checks.schemas):
+        with contextlib.suppress(CorruptBatch):
+            named, malformed, _, _ = function(payload, len(found), len(found) - 1, True, b"__value_schema_id", 3, 3)
+            assert all(reference in payload for reference, _, _ in named)
+            assert all(0 <= index < len(found) for index in malformed)

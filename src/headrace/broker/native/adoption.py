@@ -77,7 +77,7 @@ async def _adopt(table: TopicTable, name: str, stream: str, partition: int, conf
 
 async def _create(table: TopicTable, name: str, stream: str, partition: int, config: dict[str, str]) -> LiveTopic:
     config = {"retention.ms": "-1", "retention.bytes": "-1"} | config | {STORAGE: "native"}
-    resolve(config, table.defaults)
+    table.checker.check_attainable(resolve(config, table.defaults).checks)
     topic = _with(
         Topic(name=name, id=uuid4(), streams=(), config=config, created_ms=table.clock.now_ms()), stream, partition
     )

@@ -10,7 +10,7 @@ import msgspec
 from headrace.broker.brokers.ownership import Ownership, replicas
 from headrace.broker.partition.cache import Buffer
 from headrace.broker.partition.partition import Partition
-from headrace.broker.topics.record_checker import RecordChecker
+from headrace.broker.topics.record_checker import CheckedBatch, RecordChecker
 from headrace.metrics.counters import TopicCounters
 from headrace.records.fallback.header import HeaderFields
 from headrace.topics.config import TopicConfig
@@ -200,9 +200,9 @@ class LiveTopic(msgspec.Struct):
         copies = self.config.min_insync_replicas
         if self.checked:
             assert self.checker is not None, "the topic is in a table"
-            place, checks = f"{self.topic.name}-{index}", self.config.checks
-            checked = partial(partition.append, append, done, copies, wait_ms)
-            self.checker.append(partition.stream, place, checks, batch, checked, done)
+            then = partial(partition.append, append, done, copies, wait_ms)
+            checked = CheckedBatch(self.topic.name, index, self.config.checks, batch, then, done)
+            self.checker.append(partition.stream, checked)
         elif copies == 1:
             partition.append(append, done)
         else:

@@ -67,7 +67,7 @@ class TopicTable(KnownTopics):
         self.storage = storage
         self.clock = clock
         self.defaults = defaults
-        self._checker = checker
+        self.checker = checker
         self._logs = logs
         self._streams = streams
         self._listener = listener or TopicListener()
@@ -116,7 +116,7 @@ class TopicTable(KnownTopics):
 
     def add(self, live: LiveTopic) -> None:
         """Add an opened topic."""
-        live.checker = self._checker
+        live.checker = self.checker
         self.manager(live.config).adopt(live.topic.name, live.partitions)
         # The cluster membership may have changed while partitions were opened.
         self.leading.adopt(live.topic, live.partitions)
@@ -160,7 +160,9 @@ class TopicTable(KnownTopics):
             raise InvalidPartitions(f"a topic needs at least one partition, asked for {partitions}")
         check_factor(self.leading.ownership, replication)
         check_given(config)
-        check_attainable(self.storage.logs.copies, config, resolve(config, self.defaults))
+        resolved = resolve(config, self.defaults)
+        check_attainable(self.storage.logs.copies, config, resolved)
+        self.checker.check_attainable(resolved.checks)
         self._check_room(partitions)
 
     def _check_room(self, added: int) -> None:
@@ -242,6 +244,7 @@ class TopicTable(KnownTopics):
                     why = "only adoption sets it" if key == ADOPTED else "offsets would mean something else"
                     raise InvalidConfig(f"{key} cannot be changed: {why}")
             check_attainable(self.storage.logs.copies, config, resolved, live.topic.config)
+            self.checker.check_attainable(resolved.checks, live.config.checks)
             if validate_only:
                 return
             topic = msgspec.structs.replace(live.topic, config=config)

@@ -1,7 +1,9 @@
 """Produce (0), versions 0-13; 0-2 are advertised and refused.
 
 Behavior
-- Stores one record batch per partition byte for byte. The server reads only its header and CRC.
+- Stores one record batch per partition byte for byte. The server reads only its header and CRC, unless the topic is
+  compacted or validates schemas. Then one rejected record rejects its batch with INVALID_RECORD, and the response lists
+  the first 100 rejected records.
 - Responds after Redis has responded. As in Kafka, acks=0 gets no response, and an error closes the connection.
 - As in Kafka, complete requests with acks=0 are stored even if the client has disconnected, within the memory for
   requests.

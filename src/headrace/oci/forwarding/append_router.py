@@ -48,7 +48,7 @@ _INT64 = Struct(">q")
 _ERRORS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, TopicError)}
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class Refusal(msgspec.Struct, frozen=True, omit_defaults=True):
     """An error for another broker."""
 
     error: str

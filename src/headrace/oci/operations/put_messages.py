@@ -90,8 +90,8 @@ async def put_messages(call: Call) -> Answer:
     200, and the entries of their messages have `error` and `errorMessage`. If all partitions fail, the response is an
     error: 429 if all were throttled, otherwise that of a failed partition, usually 503.
 
-    A topic can reject single messages, such as those without a key if it is compacted. Their entries have the reason,
-    and the status is 200. The other messages of the same partition are not stored either.
+    A compacted topic rejects messages without a key, and a topic can reject those without a registered schema. Their
+    entries have the reason, and the status is 200. The other messages of the same partition are not stored either.
     """
     broker, topic = call.service.stream(call.path["streamId"])
     service = call.service

@@ -166,6 +166,8 @@ static PyMethodDef methods[] = {
      "publish(body, partitions, now_ms, seed, left_out, most_value, most_total): places and batches, or None."},
     {"receipts", headrace_receipts, METH_VARARGS, "receipts(places, told, head, tail): an entry for each place."},
     {"records", headrace_records, METH_VARARGS, "The records of a batch as a list of named tuples."},
+    {"schemas", headrace_schemas, METH_VARARGS,
+     "schemas(payload, count, last_offset_delta, of_value, header, most_schemas, most_malformed): references to them."},
     {"some", headrace_some, METH_VARARGS,
      "A few records of a batch, each with how many headers it has, and the offset to go on from."},
     {"unfilled", native_unfilled, METH_O, "unfilled(size): a bytearray with whatever was in that memory."},

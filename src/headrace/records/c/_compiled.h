@@ -76,6 +76,7 @@ PyObject *headrace_find(PyObject *module, PyObject *args);
 
 /* _checks.c */
 PyObject *headrace_keyless(PyObject *module, PyObject *args);
+PyObject *headrace_schemas(PyObject *module, PyObject *args);
 
 /* _encode.c */
 PyObject *headrace_encode(PyObject *module, PyObject *args);
