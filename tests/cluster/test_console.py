@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from tests.harness.brokers import Brokers, brokers
 from tests.harness.waiting import wait_for
+from tests.harness.wire import batch
 
 from headrace.kafka.errors import Code
 from headrace.protocol.messages import OffsetCommitRequest
@@ -20,14 +21,25 @@ def two() -> Iterator[Brokers]:
         yield running
 
 
-def page(two: Brokers, node: int, path: str) -> tuple[int, str]:
-    """Status, and what a reader sees."""
+def body(two: Brokers, node: int, path: str) -> tuple[int, str]:
+    """Status and HTML."""
     connection = http.client.HTTPConnection(two.servers[node].http.removeprefix("http://"), timeout=60)
     connection.request("GET", path)
     answer = connection.getresponse()
     text = answer.read().decode()
     connection.close()
-    return answer.status, " ".join(re.sub(r"<[^>]*>", " ", text).split())
+    return answer.status, text
+
+
+def seen(html: str) -> str:
+    """What a reader sees."""
+    return " ".join(re.sub(r"<[^>]*>", " ", html).split())
+
+
+def page(two: Brokers, node: int, path: str) -> tuple[int, str]:
+    """Status, and what a reader sees."""
+    status, html = body(two, node, path)
+    return status, seen(html)
 
 
 def test_each_broker_shows_what_is_its_own_and_who_has_the_rest(two: Brokers) -> None:
@@ -68,3 +80,30 @@ def test_a_group_is_shown_where_it_is_coordinated(two: Brokers) -> None:
     status, text = page(two, 1, f"/groups/{group}")
     assert status == 404
     assert f"Group {group} is coordinated by broker 2" in text
+
+
+def test_a_search_covers_the_partitions_of_its_broker(two: Brokers) -> None:
+    two.asked(1, lambda wire: wire.create("sought", PARTITIONS))
+    leaders = two.led("sought", PARTITIONS)
+    for partition, leader in leaders.items():
+        for n in range(3):
+            wait_for(
+                lambda partition=partition, leader=leader, n=n: (
+                    two.asked(  # type: ignore[misc]
+                        leader, lambda wire: wire.produce("sought", batch(b"value-%d" % n), partition=partition)
+                    ).error_code
+                    == Code.NONE
+                ),
+                "the record",
+            )
+    for node, other in ((1, 2), (2, 1)):
+        led = [partition for partition, leader in leaders.items() if leader == node]
+        status, html = body(two, node, "/topics/sought/records?q=value-1")
+        assert status == 200
+        found = {int(each) for each in re.findall(r"partition=(\d+)&amp;from=\d+&amp;show=\d+#record", html)}
+        assert found == set(led)
+        text = seen(html)
+        if led:
+            assert f"Searched offsets 0 to 2 of {len(led)} partition" in text
+        if len(led) < PARTITIONS:
+            assert f"open the console of broker {other}" in text

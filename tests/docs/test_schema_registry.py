@@ -28,6 +28,17 @@ def test_the_program_of_the_guide_runs(tmp_path: Path) -> None:
 _ANY = ("--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0")
 
 
+def test_the_tests_of_the_guide_pass(tmp_path: Path) -> None:
+    page = (DOCS / "guides" / "schema-registry.md").read_text("utf-8")
+    files = dict(re.findall(r"^```python (\w+\.py)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL))
+    assert sorted(files) == ["conftest.py", "test_orders.py"]
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, "utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
+
+
 def test_the_reference_lists_every_route() -> None:
     page = (DOCS / "schema-registry.md").read_text("utf-8")
     listed = {(method, row["path"]) for row in ROW.finditer(page) for method in row["methods"].split(", ")}

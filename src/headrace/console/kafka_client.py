@@ -22,7 +22,12 @@ class Rejected(Exception):
 
 
 async def send(ask: ViewRequest, request: Message) -> Any:
-    """Send a request as the viewer. Raises Rejected if a value cannot be sent."""
+    """Send a request as the viewer.
+
+    Raises:
+        Rejected: a value cannot be sent.
+        NotSupported: the server does not support the request.
+    """
     try:
         return await ask.figures.kafka.send(request, ask.broker, ask.principal, ask.asker.host)
     except EncodeError as error:

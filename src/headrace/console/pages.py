@@ -40,7 +40,7 @@ from headrace.console.registry import (
     ViewRequest,
     always,
 )
-from headrace.console.server_data import Figures, brokers_note
+from headrace.console.server_data import Figures, NotSupported, brokers_note
 from headrace.console.sessions import Forms, InvalidFormToken
 from headrace.metrics.counters import TICKS
 from headrace.security.access.principal import ANONYMOUS
@@ -148,6 +148,8 @@ class Pages:
             return self._visitors.to_login(request) or refused(str(reason))
         except (NotFound, UnknownCluster, UnknownTopic) as missing:
             ask, view = self._nowhere(request), _missing(str(missing))
+        except NotSupported as reason:
+            ask, view = self._nowhere(request), _missing(f"{reason}.", 400)
         except TopicError as error:
             _log.warning("a console page failed", page=page.name, reason=str(error))
             ask, view = self._nowhere(request), _missing(f"The storage does not answer: {error}", 503)
@@ -235,7 +237,7 @@ class Pages:
         await self._figures.clusters.lane.turn()
         try:
             view = await page.view(self._ask(page, target, {}))
-        except (NotFound, Refused, UnknownCluster, UnknownTopic):
+        except (NotFound, NotSupported, Refused, UnknownCluster, UnknownTopic):
             return None
         return Told({**view.cells, BANNER: self._figures.banner}, view.shape)
 

@@ -77,11 +77,15 @@ class AclNumbers(NamedTuple):
     permission: int
 
 
+class NotSupported(Exception):
+    """The server does not support a request, because of a setting that the message names."""
+
+
 class KafkaClient(Protocol):
     """Sends Kafka requests to this server."""
 
     async def send(self, request: Message, broker: Broker, principal: Principal, host: str) -> Any:
-        """Serve a request of a principal at an address, and return the response. Raises EncodeError."""
+        """Serve a request of a principal at an address, and return the response. Raises EncodeError, NotSupported."""
 
     def error_name(self, code: int) -> str:
         """Return the name of an error code."""

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from starlette.routing import BaseRoute, Route
 
+from headrace.broker.broker import Broker
 from headrace.broker.time_lag import TimeLags
 from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.console.authentication import Visitors
@@ -16,17 +17,20 @@ from headrace.console.metrics import MetricsPage
 from headrace.console.pages import Pages
 from headrace.console.record_worker import RecordDecoder
 from headrace.console.sampler import Sampler
-from headrace.console.server_data import AclNumbers, Figures
+from headrace.console.server_data import AclNumbers, Figures, NotSupported
 from headrace.console.sessions import Forms, Sessions
 from headrace.http.app import StartupGate
 from headrace.kafka.acl_codes import Codes, acl_of
 from headrace.kafka.errors import error_name
+from headrace.kafka.server.frames import NotServed
 from headrace.kafka.server.in_process_client import InProcessClient
 from headrace.metrics.counters import ConnectedClient, Counters, StoreFacts
 from headrace.oci.app import LISTENER
+from headrace.protocol.message import Message
 from headrace.protocol.messages import CreateAclsRequest
 from headrace.security.access.acls import Acl
 from headrace.security.access.listeners import is_loopback
+from headrace.security.access.principal import Principal
 from headrace.server.authentication import Known
 from headrace.server.config import Address
 from headrace.storage.layout.entries import entry_id
@@ -74,8 +78,15 @@ class ConsoleKafka:
     """Implements `headrace.console.server_data.KafkaClient`."""
 
     def __init__(self, client: InProcessClient) -> None:
-        self.send = client.send
+        self._client = client
         self.error_name = error_name
+
+    async def send(self, request: Message, broker: Broker, principal: Principal, host: str) -> Any:
+        """See `KafkaClient.send`."""
+        try:
+            return await self._client.send(request, broker, principal, host)
+        except NotServed as error:
+            raise NotSupported(str(error)) from None
 
     def numbers_of(self, acl: Acl) -> AclNumbers:
         """See `KafkaClient.numbers_of`."""

@@ -1,12 +1,15 @@
 """`/groups` and `/groups/NAME`: consumer groups; a group with its members and lags, and its reset."""
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isnan, nan
 from typing import Any
 
+from headrace.aio.tasks import unheard
 from headrace.broker import group_lag
 from headrace.broker.coordinator.group_runner import GroupRunner
 from headrace.broker.group_lag import CommittedOffset, Planned, Share
+from headrace.broker.runtime.clock import pause
 from headrace.console import charts, event_list, text
 from headrace.console.downloads import MOST_DOWNLOADED, Download, Row, asked_format
 from headrace.console.event_list import event_cells
@@ -136,12 +139,24 @@ async def reset(ask: ViewRequest) -> View:
         return await _view(
             ask, refused="The group has members, which would continue at their own offsets. Stop them first."
         )
-    refused = await group_lag.reset(ask.broker, name, moves)
+    refused = await _committed(ask, moves)
     if refused is not None:
         return await _view(ask, refused=f"The reset was rejected: {refused}.")
     if moves:
         ask.changed("ResetGroup", f"committed offsets of group {name} reset: {len(moves)} partitions")
     raise Redirect(text.group(name, ask.broker.cluster, done=len(moves)))
+
+
+async def _committed(ask: ViewRequest, moves: list[Planned]) -> str | None:
+    """Return why a reset failed, if it did. A commit that takes too long continues, as one of a Kafka client."""
+    commit = asyncio.ensure_future(group_lag.reset(ask.broker, ask.path["name"], moves))
+    unheard(commit)
+    late = asyncio.ensure_future(pause(ask.broker.clock, ask.broker.settings.offsets_commit_timeout_ms))
+    try:
+        await asyncio.wait({commit, late}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        late.cancel()
+    return commit.result() if commit.done() else "Redis has not answered yet, and may still apply it"
 
 
 async def _view(ask: ViewRequest, refused: str = "") -> View:
@@ -178,7 +193,8 @@ async def _view(ask: ViewRequest, refused: str = "") -> View:
         len(found),
         len(events),
     )
-    return View(template="group.html", title=text.name(name), data=data, cells=cells, shape=shape)
+    status = 400 if refused else 200
+    return View(template="group.html", title=text.name(name), data=data, cells=cells, shape=shape, status=status)
 
 
 def _summary(described: GroupDescription, members: int, found: Sequence[CommittedOffset]) -> dict[str, str]:

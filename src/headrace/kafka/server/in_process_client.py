@@ -15,7 +15,7 @@ from headrace.broker.runtime.clock import pause
 from headrace.kafka import apis
 from headrace.kafka.server.authorization import serve
 from headrace.kafka.server.channel_throttle import quota_of
-from headrace.kafka.server.frames import decode_request
+from headrace.kafka.server.frames import NotServed, decode_request
 from headrace.kafka.server.login import Login
 from headrace.kafka.server.registry import APIS, Api
 from headrace.kafka.server.request_context import RequestContext, VersionRange
@@ -100,6 +100,7 @@ class InProcessClient:
         apis.load()
         self._client_id = client_id
         self._served: Mapping[int, Api] = APIS if restriction is None else restriction.served()
+        self._reason = "" if restriction is None else restriction.reason
         self._counted = ListenerCounters(client_id, {key: api.name for key, api in APIS.items()}, {})
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -112,11 +113,13 @@ class InProcessClient:
         """Serve a request in its newest version and return the response.
 
         Raises:
-            NotServed: the request is malformed, or the API is not served.
+            NotServed: the request is malformed, or the restriction withholds its API.
             EncodeError: a value does not fit its field.
         """
         api = self._served.get(request.API_KEY)
-        version = 0 if api is None else api.newest
+        if api is None:
+            raise NotServed(f"This server does not support {APIS[request.API_KEY].name} ({self._reason})")
+        version = api.newest
         channel = _Channel(broker, principal, host, self._counted, self._served)
         head = encode_request_header(request.API_KEY, version, 0, self._client_id)
         # Writable: the log keeps the bytes of record batches, and writes offsets into them.
