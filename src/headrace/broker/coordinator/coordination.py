@@ -5,8 +5,7 @@ from uuid import UUID
 
 import msgspec
 
-from headrace.broker.brokers.ownership import Ownership
-from headrace.broker.coordinator.keyed_ownership import KeyedOwnership
+from headrace.broker.brokers.ownership import KeyedOwnership, Ownership
 from headrace.groups.errors import GroupError
 from headrace.groups.events import NO_ID, Commit, DropTopic
 from headrace.groups.model import StoredGroup, TopicPartition
