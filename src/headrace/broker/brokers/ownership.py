@@ -109,6 +109,38 @@ class Ownership:
         return None if self.view is None else self.view.member(node_id)
 
 
+class KeyedOwnership:
+    """Ownership of one kind of machine in a virtual cluster. `key` returns a machine's key for the rendezvous."""
+
+    def __init__(self, ownership: Ownership, key: Callable[[str], str]) -> None:
+        self._ownership = ownership
+        self._key = key
+
+    @property
+    def shared(self) -> bool:
+        """See `broker.coordinator.coordinator.Ownership`."""
+        return self._ownership.shared
+
+    @property
+    def number(self) -> int | None:
+        """See `broker.coordinator.coordinator.Ownership`."""
+        return self._ownership.number
+
+    @property
+    def unbroken(self) -> bool:
+        """See `broker.coordinator.coordinator.Ownership`."""
+        return self._ownership.unbroken
+
+    def owns(self, name: str) -> bool:
+        """See `broker.coordinator.coordinator.Ownership`."""
+        return self._ownership.owns(self._key(name))
+
+    @property
+    def certain(self) -> bool:
+        """See `broker.coordinator.coordinator.Ownership`."""
+        return self._ownership.certain()
+
+
 class InvalidAssignment(Exception):
     """Brokers that cannot be the replicas of a partition."""
 

@@ -6,8 +6,7 @@ from uuid import UUID
 
 import msgspec
 
-from headrace.broker.brokers.ownership import Ownership
-from headrace.broker.coordinator.keyed_ownership import KeyedOwnership
+from headrace.broker.brokers.ownership import KeyedOwnership, Ownership
 from headrace.groups.errors import GroupError
 from headrace.groups.events import NO_ID, Commit, DropTopic, TxnOffsetCommit
 from headrace.groups.model import StoredGroup, TopicPartition

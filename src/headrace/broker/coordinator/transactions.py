@@ -6,9 +6,8 @@ from uuid import UUID
 import structlog
 
 from headrace.aio.single_flight import SingleFlight
-from headrace.broker.brokers.ownership import Ownership
+from headrace.broker.brokers.ownership import KeyedOwnership, Ownership
 from headrace.broker.coordinator.coordinator import Coordinator, Unready
-from headrace.broker.coordinator.keyed_ownership import KeyedOwnership
 from headrace.broker.coordinator.transaction_runner import Participants, TransactionRunner
 from headrace.broker.ports import TransactionStorage
 from headrace.broker.runtime.clock import Clock
