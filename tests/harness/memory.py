@@ -153,7 +153,7 @@ class MemoryLogs:
     def transactions(self, log: _Log, *, whole: bool) -> Transactions:
         stored = () if whole else log.unstable.values()
         aborted = AbortedTransactions(() if whole else log.aborted, total=self.aborted_total)
-        found = Transactions(stored, aborted, used=bool(stored or log.aborted), rebuilt=whole)
+        found = Transactions(stored, aborted, used=bool(stored or log.aborted or whole), rebuilt=whole)
         for each in log.batches:
             header = peek(each.batch)
             if each.base_offset < log.snapshot and not whole:

@@ -29,6 +29,7 @@ NAMING = {"group_id", "groups", "groups_names", "topic", "topic_names", "transac
 OF_THE_CLUSTER = {
     "DescribeLogDirs", "CreateAcls", "AlterClientQuotas", "ElectLeaders", "AlterPartitionReassignments",
     "ListPartitionReassignments", "AlterReplicaLogDirs", "DescribeQuorum", "UpdateFeatures", "ListConfigResources",
+    "WriteTxnMarkers",
 }  # fmt: skip
 """What Kafka asks of the cluster as a whole, whichever resources a request names."""
 

@@ -196,6 +196,26 @@ def test_trimmed_ones_are_forgotten() -> None:
     assert not found.trim(3)
 
 
+def test_logs_without_transactions_share_what_they_do_not_have() -> None:
+    """A server may have ten thousand of them."""
+    first, second = Transactions(), Transactions()
+    assert first.open is second.open
+    first.begin(OpenTransaction(7, 0, 0, 5))
+    first.end(7, 1, commit=False)
+    first.finish(2)
+    assert (len(first.aborted), len(second.aborted), len(Transactions().aborted)) == (1, 0, 0)
+    assert (first.unsaved, second.unsaved, second.has_unstable, second.used) == (True, False, False, False)
+
+
+def test_the_first_transaction_of_a_log_counts() -> None:
+    total = AbortedTotal(10)
+    found = Transactions(total=total)
+    found.begin(OpenTransaction(7, 0, 0, 5))
+    found.end(7, 1, commit=False)
+    found.finish(2)
+    assert total.count == 1
+
+
 def test_a_known_marker_is_not_added_again() -> None:
     found = AbortedTransactions([aborted(3)])
     found.add(aborted(3))

@@ -166,10 +166,17 @@ class AbortedTransactions:
         self._drop(len(self))
 
 
+_NOTHING_UNSTABLE: Final[OrderedDict[int, Unstable]] = OrderedDict()
+_NOTHING_OPEN: Final[OrderedDict[int, OpenTransaction]] = OrderedDict()
+_NOTHING_ENDED: Final[deque[EndedTransaction]] = deque()
+_NOTHING_CHANGED: Final[set[int]] = set()
+_NOTHING_ABORTED: Final = AbortedTransactions()
+
+
 class Transactions:
     """The transactions of one log, as its leader knows them."""
 
-    __slots__ = ("_changed", "_ended", "_rebuilt", "_unstable", "aborted", "open", "used")
+    __slots__ = ("_changed", "_ended", "_rebuilt", "_total", "_unstable", "aborted", "open", "used")
 
     def __init__(
         self,
@@ -178,21 +185,26 @@ class Transactions:
         *,
         used: bool = False,
         rebuilt: bool = False,
+        total: AbortedTotal | None = None,
     ) -> None:
         """Start with the state of a snapshot.
 
-        `used`: the log had transactions before. `rebuilt`: the next snapshot replaces what storage has.
+        `used`: the log had transactions before. `rebuilt`: the next snapshot replaces what storage has. `total` counts
+        the aborted transactions of a log without `aborted`.
         """
         self._rebuilt = rebuilt
-        self._unstable: OrderedDict[int, Unstable] = OrderedDict()
-        self._ended: deque[EndedTransaction] = deque()
-        self._changed: set[int] = set()
-        self.open: OrderedDict[int, OpenTransaction] = OrderedDict()
+        self._total = total
+        self._unstable: OrderedDict[int, Unstable] = _NOTHING_UNSTABLE
+        self._ended: deque[EndedTransaction] = _NOTHING_ENDED
+        self._changed: set[int] = _NOTHING_CHANGED
+        self.open: OrderedDict[int, OpenTransaction] = _NOTHING_OPEN
         """Producer id -> its transaction without a marker, oldest first."""
-        self.aborted = AbortedTransactions() if aborted is None else aborted
+        self.aborted = _NOTHING_ABORTED if aborted is None else aborted
         self.used = used
         """Whether the log ever had a transaction."""
         stored = list(unstable)
+        if used or stored:
+            self._allocate()
         for each in sorted(stored, key=_first_offset):
             self._unstable[_first_offset(each)] = each
             if isinstance(each, OpenTransaction):
@@ -201,10 +213,18 @@ class Transactions:
             sorted((each for each in stored if isinstance(each, EndedTransaction)), key=lambda each: each.marker_offset)
         )
 
+    def _allocate(self) -> None:
+        """Replace the shared empty collections: most logs have no transactions, and a server may have many logs."""
+        self.used = True
+        self._unstable, self._ended, self._changed, self.open = OrderedDict(), deque(), set(), OrderedDict()
+        if self.aborted is _NOTHING_ABORTED:
+            self.aborted = AbortedTransactions(total=self._total)
+
     def begin(self, transaction: OpenTransaction) -> None:
         """Register the first batch of a transaction. Do nothing if its producer has one."""
+        if not self.used:
+            self._allocate()
         if transaction.producer_id not in self.open:
-            self.used = True
             self.open[transaction.producer_id] = self._unstable[transaction.first_offset] = transaction
             self._changed.add(transaction.first_offset)
 

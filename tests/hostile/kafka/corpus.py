@@ -316,6 +316,22 @@ def _seeds() -> dict[int, Callable[[], Message]]:
                 ],
                 validate_only=False,
             ),
+            lambda: m.WriteTxnMarkersRequest(
+                markers=[
+                    m.WriteTxnMarkersRequest.WritableTxnMarker(
+                        producer_id=1,
+                        producer_epoch=0,
+                        transaction_result=True,
+                        topics=[
+                            m.WriteTxnMarkersRequest.WritableTxnMarkerTopic(name=WIDE, partition_indexes=[0]),
+                        ],
+                        coordinator_epoch=0,
+                    )
+                ]
+            ),
+            lambda: m.DescribeProducersRequest(
+                topics=[m.DescribeProducersRequest.TopicRequest(name=WIDE, partition_indexes=[0])]
+            ),
             lambda: m.ElectLeadersRequest(
                 topic_partitions=[m.ElectLeadersRequest.TopicPartitions(topic=WIDE, partitions=[0])], timeout_ms=1
             ),

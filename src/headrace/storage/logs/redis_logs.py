@@ -148,7 +148,7 @@ class RedisLogs(Searching):
         epochs = opened.epochs
         kept = LogState(self._scripts, stream, epochs, self._now_ms)
         producers, expired = await kept.stored_producers(self._producer_expiry_ms)
-        transactions = await kept.stored_transactions(self._aborted_total) if used else Transactions()
+        transactions = await kept.stored_transactions(self._aborted_total) if used else self._unused()
         unsaved = expired | await kept.replay(max(snapshot, log_start), opened.log_end, transactions, producers)
         log.term, log.epochs, log.entries = opened.term, epochs, length
         log.newest, log.size = opened.newest, opened.size
@@ -243,6 +243,9 @@ class RedisLogs(Searching):
         as_of = "" if offset is None else offset
         command = Scripts.command("snapshot", keys, log.term, as_of, written, *arguments)
         checked(await self._appender.run(log, command))
+
+    def _unused(self) -> Transactions:
+        return Transactions(total=self._aborted_total)
 
     def allow_transactions(self) -> "asyncio.Task[None] | None":
         """See `broker.ports.LogStorage.allow_transactions`."""
