@@ -38,7 +38,8 @@ def test_the_shared_keys_share_a_slot() -> None:
     keys = Keyspace()
     everything = (
         keys.topics, keys.deleted, keys.groups, keys.transactions, keys.producer_ids, keys.epoch, keys.view,
-        keys.heartbeats, keys.changes, keys.leaders, keys.version, keys.cluster_id, keys.documents("a"), keys.documents("topics"),
+        keys.heartbeats, keys.changes, keys.leaders, keys.version, keys.cluster_id, keys.documents("a"),
+        keys.documents("topics"),
     )  # fmt: skip
     assert len({slot(key) for key in everything}) == 1
     assert len(set(everything)) == len(everything)
