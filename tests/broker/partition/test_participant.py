@@ -6,6 +6,8 @@ import pytest
 from tests.broker.transactional import Log, sent
 from tests.harness.memory import MemoryStorage
 
+from headrace.broker.partition.participant import transaction_ended
+from headrace.records.markers import Marker
 from headrace.topics.errors import (
     InvalidProducerEpoch,
     StorageUnavailable,
@@ -96,3 +98,14 @@ async def test_an_administrator_ends_a_transaction_without_its_number(log: Log) 
     assert next(log.partition.producer_states()).transaction_start == 4
     log.finish(number=6)
     assert log.ends == (6, 6)
+
+
+async def test_a_caller_waits_for_the_marker_or_gets_the_error(log: Log) -> None:
+    log.stored(sent(0, epoch=1))
+    waiting = asyncio.ensure_future(transaction_ended(log.partition, Marker(7, 1, commit=True, number=1)))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    log.storage.logs.answer()
+    await waiting
+    with pytest.raises(InvalidProducerEpoch):
+        await transaction_ended(log.partition, Marker(7, 0, commit=True, number=2))

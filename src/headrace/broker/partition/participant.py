@@ -59,6 +59,20 @@ def end_transaction(
         tell(done, None, _END)
 
 
+async def transaction_ended(partition: LeaderPartition, marker: Marker, wait_ms: int = AS_LONG_AS_IT_TAKES) -> None:
+    """As `end_transaction`, for a caller that waits. Raises its errors."""
+    ended: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+
+    def done(error: Exception | None) -> None:
+        if not ended.done():
+            ended.set_result(error)
+
+    end_transaction(partition, marker, done, wait_ms)
+    error = await ended
+    if error is not None:
+        raise error
+
+
 async def _save(partition: LeaderPartition, marker: Marker, done: EndDone) -> None:
     error: Exception | None = None
     try:
