@@ -9,7 +9,7 @@ from tests.clients.secured.programs import Java
 from tests.harness.wire import Wire
 
 from headrace.kafka import single_batch
-from headrace.protocol.produce import read
+from headrace.protocol import produce
 from headrace.testing import InProcessServer
 
 TOPIC = "orders"
@@ -22,7 +22,7 @@ def test_they_name_topics_by_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     versions: list[int] = []
 
     def noted(*frame: Any) -> Any:
-        found = read(*frame)
+        found = produce.read(*frame)
         versions.append(-1 if found is None else found[0])
         return found
 
