@@ -52,6 +52,8 @@ def _check(pending: PendingOffsets, model: dict[PendingKey, PendingOffset]) -> N
     for producer_id in range(4):
         of_it = {key: each for key, each in model.items() if key.producer_id == producer_id}
         assert pending.of_producer(producer_id) == of_it
+        last = pending.last_of_producer(producer_id)
+        assert last in of_it.values() if of_it else last is None
     assert pending.transactions() == {
         OpenTransaction(each.transactional_id, key.producer_id, each.producer_epoch, each.number)
         for key, each in model.items()

@@ -170,9 +170,8 @@ class CommittedOffsets:
         Offsets of the producer's earlier transactions are dropped: their coordinator has forgotten them. `room` is as
         for `commit`.
         """
-        earlier = [
-            key for key, each in self.pending.of_producer(request.producer_id).items() if each.number < request.number
-        ]
+        last = self.pending.last_of_producer(request.producer_id)
+        earlier = () if last is None or last.number == request.number else self.pending.of_producer(request.producer_id)
         changes: list[GroupChange] = self._drop_pending(earlier)
         free = settings.max_pending_offsets - len(self.pending)
         outcome: Outcome = {}

@@ -67,6 +67,11 @@ class PendingOffsets:
         """Return the pending offsets of a producer."""
         return {key: self._pending[key] for key in self._by_producer.get(producer_id, ())}
 
+    def last_of_producer(self, producer_id: int) -> PendingOffset | None:
+        """Return one of the producer's newest pending offsets: all are of one transaction."""
+        keys = self._by_producer.get(producer_id)
+        return None if keys is None else self._pending[next(reversed(keys))]
+
     def of_partition(self, partition: TopicPartition) -> tuple[PendingKey, ...]:
         """Return the keys of all pending offsets in a partition."""
         return tuple(self._by_partition.get(partition, ()))

@@ -147,10 +147,17 @@ async def test_names_and_the_number_of_groups_are_limited(
 ) -> None:
     table = GroupCoordinator(storage.groups, clock, GroupSettings(max_groups=1), lambda _: partition)
     await table.request("g", commit(1))
-    for name, error in (("n" * 1_025, GroupError.INVALID_GROUP_ID), ("h", GroupError.POLICY_VIOLATION)):
+    for name, error in (
+        ("", GroupError.INVALID_GROUP_ID),
+        ("n" * 1_025, GroupError.INVALID_GROUP_ID),
+        ("h", GroupError.POLICY_VIOLATION),
+    ):
         result = await table.commit_in_transaction(name, fresh(), third)
         assert isinstance(result, CommitResult)
         assert result.error is error
+        # Its end is no error: the coordinator of the transaction would repeat it for ever.
+        assert await table.request(name, end(committed=True)) == EndOffsetsResult()
+    assert table.names() == ["g"]
 
 
 async def test_a_deleted_topic_is_stable_at_once(table: GroupCoordinator, storage: MemoryStorage) -> None:

@@ -47,7 +47,6 @@ async def test_the_redis_group_moves_when_the_transaction_is_committed_as_by_any
 
         for name in ("plain", "tx"):
             raw.xgroup_create("t:0", name, 0)
-            raw.xreadgroup(name, "program", {"t:0": ">"})
         before = group("tx")
         event = TxnOffsetCommit(
             token=object(),

@@ -17,7 +17,7 @@ from headrace.broker.runtime.scheduler import CooperativeScheduler, TimeSlice
 from headrace.groups.description import GroupDescription
 from headrace.groups.effects import CommitResult, Result, refusal
 from headrace.groups.errors import GroupError
-from headrace.groups.events import Commit, DropTopic, Join, Request, TxnOffsetCommit
+from headrace.groups.events import Commit, DropTopic, EndOffsets, Join, Request, TxnOffsetCommit
 from headrace.groups.model import (
     DropGroup,
     GroupSettings,
@@ -160,7 +160,7 @@ class GroupCoordinator(Coordinator[GroupRunner]):
 
         `given_up`: whether the client abandoned it while the group was loaded, so that newer requests may be ahead.
         """
-        if not group and not isinstance(event, Commit):
+        if not group and not isinstance(event, Commit | EndOffsets):
             return refusal(event, GroupError.INVALID_GROUP_ID)
         if isinstance(event, Commit):
             # Before the first wait: it refers to the current topics.
@@ -194,6 +194,8 @@ class GroupCoordinator(Coordinator[GroupRunner]):
         `verify` returns the number of the transaction, to which the group has been added. If a transaction of the
         producer ends here during the verification, the result is COORDINATOR_NOT_AVAILABLE: the client tries again.
         """
+        if not group:
+            return refusal(event, GroupError.INVALID_GROUP_ID)
         event = self.coordination.stamped(event)
         refused = await self.ready(group)
         if refused is None:

@@ -32,6 +32,7 @@ from headrace.broker.topics.live import LiveTopic
 from headrace.groups.model import (
     DropGroup,
     DropMember,
+    DropPending,
     GroupChange,
     OffsetAndMetadata,
     SaveMember,
@@ -240,7 +241,9 @@ class NativeGroups:
         for change in changes:
             if isinstance(change, SaveOffsets) and self._natives:
                 await self._commit(group, change.positions)
-        if self._natives and changes and isinstance(changes[-1], DropGroup):
+        # A group that ends with a transaction had no committed offsets, so its Redis groups are those of programs.
+        aborted = any(isinstance(change, DropPending) for change in changes)
+        if self._natives and changes and isinstance(changes[-1], DropGroup) and not aborted:
             # Only the group's owner may. Fail early if nothing can be written.
             await self._storage.save(group, (), view)
             await self._forget(group)

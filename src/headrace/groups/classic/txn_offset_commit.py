@@ -29,8 +29,8 @@ def _check(group: Membership, positions: CommittedOffsets, request: TxnOffsetCom
     if not positions.pending.admits(request.producer_id, request.guard):
         # The client repeats the request, and the coordinator of its transaction decides.
         return GroupError.COORDINATOR_NOT_AVAILABLE
-    known = positions.pending.of_producer(request.producer_id).values()
-    if any(each.producer_epoch > request.producer_epoch or each.number > request.number for each in known):
+    known = positions.pending.last_of_producer(request.producer_id)
+    if known is not None and (known.producer_epoch > request.producer_epoch or known.number > request.number):
         return GroupError.INVALID_PRODUCER_EPOCH
     return _check_member(group, positions, request)
 
