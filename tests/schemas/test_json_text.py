@@ -31,7 +31,12 @@ def test_others_run_while_numbers_with_many_digits_are_read() -> None:
     """Compiled code that calls Python code hands Python's lock over in between."""
     text = "[" + ",".join(["1.234567890123456789e-300"] * 40_000) + "]"
     done = threading.Event()
-    thread = threading.Thread(target=lambda: (json_text.parse(text, Steps()), done.set()))
+
+    def read() -> None:
+        json_text.parse(text, Steps())
+        done.set()
+
+    thread = threading.Thread(target=read)
     others = 0
     thread.start()
     while not done.is_set():

@@ -57,7 +57,7 @@ def _is_valid(schema: dict[str, Any], draft: str) -> bool:
 def _violation(schema: dict[str, Any], draft: str, steps: Steps) -> tuple[list[str], str]:
     place: list[str] = []
     while True:
-        among = {name: schema[name] for name in _COMPANIONS if name in schema}
+        among: dict[str, Any] = {name: schema[name] for name in _COMPANIONS if name in schema}
         keyword = next((each for each in (*among, *schema) if not _passes(each, schema[each], among, draft, steps)), "")
         if not keyword:
             return place, "it violates its metaschema"
