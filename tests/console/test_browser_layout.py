@@ -150,3 +150,11 @@ def test_the_login_page_is_sound(page: Page, tmp_path: Path) -> None:
             assert password is not None
             assert 30 < name["height"] < 42
             assert 0 < password["y"] - name["y"] - name["height"] < 50
+
+
+def test_the_navigation_fits_on_a_narrow_phone(page: Page) -> None:
+    with filled([]) as started:
+        page.set_viewport_size({"width": 360, "height": 900})
+        page.goto(f"{started.http}/")
+        widths = page.eval_on_selector(".bar nav", "nav => [nav.scrollWidth, nav.clientWidth]")
+    assert widths[0] <= widths[1]
