@@ -19,6 +19,7 @@ class Effect(Enum):
 
     READS = "reads records"
     WRITES = "writes records"
+    ENDS = "ends transactions"
     MOVES = "moves records"
     DELETES = "deletes records"
     EXPIRES = "deletes records by retention"
@@ -43,6 +44,7 @@ _TOPIC, _GROUP, _CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.
 LEAST: dict[Effect, tuple[frozenset[Place], ...]] = {
     Effect.READS: (frozenset({Place(Operation.READ, _TOPIC)}),),
     Effect.WRITES: (frozenset({Place(Operation.WRITE, _TOPIC)}),),
+    Effect.ENDS: (frozenset({Place(Operation.ALTER, _CLUSTER)}),),
     Effect.MOVES: (frozenset({Place(each, _TOPIC) for each in (Operation.READ, Operation.DELETE, Operation.CREATE)}),),
     # The administrator of a virtual cluster grants themselves what is missing: its Alter has every right there.
     Effect.DELETES: (frozenset({Place(Operation.DELETE, _TOPIC)}), frozenset({Place(Operation.ALTER, _CLUSTER)})),
@@ -82,7 +84,7 @@ EFFECTS: dict[str, dict[str, tuple[Effect, ...]]] = {
             (_E.CHANGES,),
         ),
         "InitProducerId": (_E.CREATES,),
-        "WriteTxnMarkers": (_E.WRITES,),
+        "WriteTxnMarkers": (_E.ENDS,),
         "Metadata": (_E.SHOWS, _E.CREATES),
         **dict.fromkeys(("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup"), (_E.CHANGES,)),
         **dict.fromkeys(("SaslHandshake", "SaslAuthenticate"), (_E.LOGS_IN,)),

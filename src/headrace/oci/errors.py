@@ -72,6 +72,8 @@ _TOPICS: dict[type[topics.TopicError], tuple[int, str]] = {
     topics.OutOfOrderSequence: (409, "Conflict"),
     topics.BehindRefused: (503, "ServiceUnavailable"),
     topics.InvalidProducerEpoch: (409, "Conflict"),
+    topics.InvalidTransactionState: (409, "Conflict"),
+    topics.MissingTransactionalId: (400, "InvalidParameter"),
     # Not 5xx: a retry by the SDK cannot help.
     topics.OffsetsExhausted: (400, "LimitExceeded"),
     # Clients retry 503.

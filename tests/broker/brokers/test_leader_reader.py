@@ -10,8 +10,8 @@ from tests.harness.memory import MemoryStorage
 
 from headrace.broker.brokers import leader_reader
 from headrace.broker.brokers.leader_reader import RemotePartitionReader
+from headrace.broker.log_ports import LogLook
 from headrace.broker.partition.leader import LeaderPartition
-from headrace.broker.ports import LogLook
 from headrace.testing.clock import ManualClock
 from headrace.topics.errors import OffsetOutOfRange
 

@@ -5,9 +5,9 @@ from typing import cast
 import msgspec
 import pytest
 
+from headrace.broker.log_ports import NativeStorage
 from headrace.broker.native.delivery import Delivery, Mode
 from headrace.broker.native.partition import NativePartition
-from headrace.broker.ports import NativeStorage
 from headrace.broker.runtime.budget import NeedsRoom, ReadBudget
 from headrace.records.build import build
 from headrace.records.walk import records

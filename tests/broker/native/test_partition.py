@@ -12,8 +12,8 @@ import redis
 from structlog.testing import capture_logs
 from tests.harness.redis import RedisServer
 
+from headrace.broker.log_ports import InSyncReplicas, NativeStorage
 from headrace.broker.native.partition import NativePartition
-from headrace.broker.ports import InSyncReplicas, NativeStorage
 from headrace.records.build import build
 from headrace.storage.layout.keys import producers_of, state_of
 from headrace.storage.storage import RedisStorage

@@ -3,8 +3,8 @@
 from time import monotonic
 from typing import cast
 
+from headrace.broker.log_ports import NativeStorage
 from headrace.broker.native.partition import NativePartition
-from headrace.broker.ports import NativeStorage
 from headrace.records.build import build
 from headrace.topics.model import StoredBatch
 from headrace.topics.native import Extent, NativeRead, NativeStream

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Self
 
+from headrace.broker.log_ports import LogLook, LogStorage
 from headrace.broker.partition import offset_lookup
 from headrace.broker.partition.cache import Buffer, first_readable, fitting
 from headrace.broker.partition.high_watermark import high_watermark_unknown, least_high_watermark
@@ -11,7 +12,6 @@ from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.remote_log import RemotePartition
 from headrace.broker.partition.source import UNCOMMITTED, Isolation, Watcher, gone, outside
 from headrace.broker.partition.timestamps import FoundOffset, Searcher
-from headrace.broker.ports import LogLook, LogStorage
 from headrace.topics.errors import StorageUnavailable
 from headrace.topics.transactions import AbortedTransaction, Transactions
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import structlog
 
+from headrace.broker.log_ports import NativeStorage
 from headrace.broker.native.in_flight import InFlight
 from headrace.broker.native.timestamps import find_first, find_latest
 from headrace.broker.partition.cache import Buffer, take
@@ -29,7 +30,6 @@ from headrace.broker.partition.source import (
     outside,
 )
 from headrace.broker.partition.timestamps import NOT_FOUND, FoundOffset, Searcher, Special
-from headrace.broker.ports import NativeStorage
 from headrace.broker.runtime.budget import NeedsRoom
 from headrace.broker.runtime.clock import SystemClock
 from headrace.membership.view import Leader

@@ -5,9 +5,10 @@ from functools import partial
 
 from headrace.aio.tasks import in_slices
 from headrace.broker.brokers.leadership import Leadership
+from headrace.broker.log_ports import NativeStorage
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.partition.partition import Partition
-from headrace.broker.ports import NativeStorage, Storage
+from headrace.broker.ports import Storage
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.topics.live import StreamName
 from headrace.topics.config import TopicConfig

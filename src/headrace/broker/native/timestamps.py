@@ -3,8 +3,8 @@
 An entry's ID is the time of its arrival. The records of a batch may have other timestamps.
 """
 
+from headrace.broker.log_ports import NativeStorage
 from headrace.broker.partition.timestamps import NOT_FOUND, FoundOffset, Searcher
-from headrace.broker.ports import NativeStorage
 from headrace.records.batch import peek
 from headrace.records.walk import find_timestamp, max_timestamp
 from headrace.topics.native import NativeStream

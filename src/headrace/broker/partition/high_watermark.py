@@ -6,9 +6,9 @@ from functools import partial
 from typing import NamedTuple
 
 from headrace.aio.tasks import tell
+from headrace.broker.log_ports import InSyncReplicas, LogLook
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.in_sync_replicas import check_replicas, check_room, done_with_copies, replicas_caught_up
-from headrace.broker.ports import InSyncReplicas, LogLook
 from headrace.topics.errors import NotLeader, StorageUnavailable
 from headrace.topics.leader_epochs import LeaderEpochs
 from headrace.topics.model import Append, AppendDone, Appended, Lost, OpenedLog

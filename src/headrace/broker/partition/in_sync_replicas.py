@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Mapping
 
+from headrace.broker.log_ports import InSyncReplicas
 from headrace.broker.partition.cache import CacheBudget
-from headrace.broker.ports import InSyncReplicas
 from headrace.topics.config import MIN_INSYNC, TopicConfig
 from headrace.topics.errors import InvalidConfig, NotEnoughReplicas, NotEnoughReplicasAfterAppend, StorageUnavailable
 from headrace.topics.model import AppendDone, Appended

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import partial
 
 from headrace.aio.tasks import log_unhandled
+from headrace.broker.log_ports import LogStorage
 from headrace.broker.partition import offset_lookup
 from headrace.broker.partition.admission import Admission, AdmissionEvents, Held
 from headrace.broker.partition.cache import CacheBudget
@@ -15,7 +16,6 @@ from headrace.broker.partition.recovery import ExhaustionReport, log_given_up, l
 from headrace.broker.partition.saved_log import SavedLog
 from headrace.broker.partition.source import COMMITTED, UNCOMMITTED, Isolation, changing, gone, outside
 from headrace.broker.partition.timestamps import FoundOffset, Searcher
-from headrace.broker.ports import LogStorage
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.runtime.clock import Clock
 from headrace.membership.view import Leader

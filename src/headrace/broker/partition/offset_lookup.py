@@ -1,9 +1,9 @@
 """Look up offsets by time (ListOffsets) in Redis and in the archive."""
 
+from headrace.broker.log_ports import LogLookup
 from headrace.broker.partition.remote_log import RemotePartition
 from headrace.broker.partition.source import UNCOMMITTED, Isolation, Source
 from headrace.broker.partition.timestamps import NOT_FOUND, FoundOffset, Searcher, Special
-from headrace.broker.ports import LogLookup
 from headrace.topics.model import StoredBatch
 
 

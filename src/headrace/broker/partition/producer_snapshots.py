@@ -9,8 +9,8 @@ from typing import Protocol
 import structlog
 
 from headrace.aio.tasks import in_slices
+from headrace.broker.log_ports import LogStorage
 from headrace.broker.partition.recovery import opened_last_by
-from headrace.broker.ports import LogStorage
 from headrace.broker.runtime.clock import Clock, pause
 from headrace.topics.append import OffsetAssigner
 from headrace.topics.errors import Fenced, StorageNotWritten, TopicError

@@ -7,10 +7,10 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+from headrace.broker.log_ports import LogStorage
 from headrace.broker.partition.cache import Buffer, CacheBudget, Tail, first_readable, fitting
 from headrace.broker.partition.remote_log import RemotePartition
 from headrace.broker.partition.source import UNCOMMITTED, Isolation, StableWatchers, Watcher, Watchers
-from headrace.broker.ports import LogStorage
 from headrace.broker.runtime.budget import ReadAheadBudget, ReadBudget, bytes_of
 from headrace.records.batch import HEADER_SIZE, read_header
 from headrace.topics.errors import NotLeader

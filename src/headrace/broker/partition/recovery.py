@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from headrace.broker.ports import LogStorage
+from headrace.broker.log_ports import LogStorage
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.runtime.retry import backoff
 from headrace.topics.errors import Fenced, StorageFull, StorageMoving, StorageUnavailable, TopicError, UnknownTopic

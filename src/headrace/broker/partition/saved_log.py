@@ -4,13 +4,13 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import Iterator
 
+from headrace.broker.log_ports import LogStorage
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.high_watermark import Replication
 from headrace.broker.partition.producer_snapshots import ProducerStateSnapshots, SnapshotSchedule
 from headrace.broker.partition.producer_total import ProducerTotal
 from headrace.broker.partition.reader import ReadableLog
 from headrace.broker.partition.source import COMMITTED
-from headrace.broker.ports import LogStorage
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.runtime.clock import Clock
 from headrace.records.markers import Marker

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Iterable
 
 from headrace.broker.brokers.leadership import Leadership
+from headrace.broker.log_ports import LogStorage
 from headrace.broker.partition.admission import Admit
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.partition import Partition
 from headrace.broker.partition.producer_snapshots import SnapshotSchedule
 from headrace.broker.partition.producer_total import ProducerTotal
-from headrace.broker.ports import LogStorage
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.topics.live import StreamName

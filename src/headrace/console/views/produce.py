@@ -126,7 +126,7 @@ async def _produced(ask: ViewRequest, live: LiveTopic, index: int, record: _Reco
     """Return the offset of the stored record. Raises Rejected."""
     batch = build([(record.key, record.value, ask.broker.clock.now_ms(), tuple(record.headers))])
     data = ProduceRequest.PartitionProduceData(index=index, records=batch)
-    topic = ProduceRequest.TopicProduceData(name=live.topic.name, partition_data=[data])
+    topic = ProduceRequest.TopicProduceData(topic_id=live.topic.id, partition_data=[data])
     response = await send(ask, ProduceRequest(acks=_ALL_REPLICAS, timeout_ms=_TIMEOUT_MS, topic_data=[topic]))
     answers = response.responses[0].partition_responses
     check(ask, answers)

@@ -1,4 +1,4 @@
 """Logs in Redis: recover, append, read, replay the journal, wait for replicas.
 
-Implements `broker.ports.LogStorage`. Must not import the broker.
+Implements `broker.log_ports.LogStorage`. Must not import the broker.
 """

@@ -79,7 +79,7 @@ class StreamAppender:
         """Calls in flight per connection."""
 
     def place(self, stream: str, append: Append, base_offset: int, done: PlaceDone) -> None:
-        """Append a batch; see `broker.ports.LogStorage.place`.
+        """Append a batch; see `broker.log_ports.LogStorage.place`.
 
         `done` is called before this returns, or by the reader of the connection.
         """

@@ -175,7 +175,7 @@ async def _decoded(members: list[bytes]) -> list[AbortedTransaction]:
 async def aborted_between(
     connection: Connection, stream: str, offset: int, before: int, end: int
 ) -> list[AbortedTransaction]:
-    """See `broker.ports.LogStorage.aborted`. Raises StorageUnavailable."""
+    """See `broker.log_ports.LogStorage.aborted`. Raises StorageUnavailable."""
     found: list[AbortedTransaction] = []
     bounds = ("BYSCORE", "LIMIT", 0, _AT_ONCE, "WITHSCORES")
     while True:

@@ -1,4 +1,4 @@
-"""Read-only view of a log that another server leads: `broker.ports.LogLook`."""
+"""Read-only view of a log that another server leads: `broker.log_ports.LogLook`."""
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
@@ -101,7 +101,7 @@ class LogSnapshot(Searching):
         return cls(scripts, stream, partition.high_watermark(answer), *partition.extent(answer), snapshot)
 
     async def transactions(self) -> Transactions | None:
-        """See `broker.ports.LogLook`. Raises StorageUnavailable."""
+        """See `broker.log_ports.LogLook`. Raises StorageUnavailable."""
         if self._snapshot is None or self.epochs is None:
             return Transactions()
         kept = LogState(self._scripts, self._stream, self.epochs, lambda: 0)
@@ -111,7 +111,7 @@ class LogSnapshot(Searching):
         return found
 
     async def aborted(self, offset: int, before: int, end: int) -> list[AbortedTransaction]:
-        """See `broker.ports.LogStorage.aborted`. Raises StorageUnavailable."""
+        """See `broker.log_ports.LogStorage.aborted`. Raises StorageUnavailable."""
         return await aborted_between(self._scripts.shards.at(self._stream), self._stream, offset, before, end)
 
     async def settle(self, stream: str) -> None:

@@ -1,4 +1,4 @@
-"""Logs in Redis: recover and read them, and keep their state. Implements `broker.ports.LogStorage`."""
+"""Logs in Redis: recover and read them, and keep their state. Implements `broker.log_ports.LogStorage`."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -226,7 +226,7 @@ class RedisLogs(Searching):
         high_watermark: int | None = None,
         transactions: TransactionChanges | None = None,
     ) -> None:
-        """Store the state of producers and transactions; see `broker.ports.LogStorage`.
+        """Store the state of producers and transactions; see `broker.log_ports.LogStorage`.
 
         Raises:
             StorageUnavailable, StorageFull: nothing is stored. Fenced, UnknownTopic.
@@ -248,7 +248,7 @@ class RedisLogs(Searching):
         return Transactions(total=self._aborted_total)
 
     def allow_transactions(self) -> "asyncio.Task[None] | None":
-        """See `broker.ports.LogStorage.allow_transactions`."""
+        """See `broker.log_ports.LogStorage.allow_transactions`."""
         task = self._raising
         if self._raise_layout is None or (task is not None and is_fulfilled(task)):
             return None
@@ -258,7 +258,7 @@ class RedisLogs(Searching):
         return task
 
     async def rebuild_transactions(self, stream: str) -> Transactions:
-        """Return the transactions from all batches; see `broker.ports.LogStorage`. Raises StorageUnavailable."""
+        """Return the transactions from all batches; see `broker.log_ports.LogStorage`. Raises StorageUnavailable."""
         log = self._owned(stream)
         assert log.epochs is not None
         start = int(checked(await self._shards.at(stream).call("HGET", log.state, "b")) or 0)
@@ -270,11 +270,11 @@ class RedisLogs(Searching):
         return found
 
     async def aborted(self, stream: str, offset: int, before: int, end: int) -> list[AbortedTransaction]:
-        """Return saved aborted transactions; see `broker.ports.LogStorage`. Raises StorageUnavailable."""
+        """Return saved aborted transactions; see `broker.log_ports.LogStorage`. Raises StorageUnavailable."""
         return await aborted_between(self._shards.at(stream), stream, offset, before, end)
 
     def forget(self, stream: str, lost: Lost) -> None:
-        """See `broker.ports.LogStorage.forget`."""
+        """See `broker.log_ports.LogStorage.forget`."""
         log = self._logs.get(stream)
         if log is not None and log.on_lost == lost:
             del self._logs[stream]

@@ -1,4 +1,4 @@
-"""Wait until replicas have what a primary has acknowledged: `broker.ports.InSyncReplicas`.
+"""Wait until replicas have what a primary has acknowledged: `broker.log_ports.InSyncReplicas`.
 
 Each primary has a connection per number of replicas. A round is a tiny write and WAIT, for all pending requests. The
 write is needed because WAIT considers only its connection's writes. A replica that has it also has everything that the
@@ -66,7 +66,7 @@ class RedisReplicas:
         return connection, connection.made
 
     def confirm(self, stream: str, copies: int, wait_ms: int | None, done: ConfirmDone) -> None:
-        """Call `done` when `copies` servers have a stream's batches; see `broker.ports.InSyncReplicas`."""
+        """Call `done` when `copies` servers have a stream's batches; see `broker.log_ports.InSyncReplicas`."""
         deadline = inf
         if wait_ms is not None:
             deadline = asyncio.get_running_loop().time() + min(wait_ms / 1000, self._most_wait_s)

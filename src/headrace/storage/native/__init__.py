@@ -1,4 +1,4 @@
 """Native topics in Redis: appends, reads, trims, and the wait for new entries.
 
-Implements `broker.ports.NativeStorage`. Must not import the broker.
+Implements `broker.log_ports.NativeStorage`. Must not import the broker.
 """

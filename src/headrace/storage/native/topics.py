@@ -1,6 +1,6 @@
 """Native topics in Redis: plain streams with one entry per record, and Redis consumer groups.
 
-Implements `broker.ports.NativeStorage`, and converts between offsets and ids.
+Implements `broker.log_ports.NativeStorage`, and converts between offsets and ids.
 """
 
 import asyncio
