@@ -274,3 +274,22 @@ def test_an_open_transaction_hides_later_records(running: Server, wire: Wire, to
     assert committed(running.kafka, topic) == []
     slow.commit_transaction(20)
     assert committed(running.kafka, topic) == [b"slow", b"quick"]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_transaction_survives_a_killed_server(restartable: Server, topic: str, commit: bool) -> None:
+    with Wire(restartable.kafka) as wire:
+        wire.create(topic)
+    producer = confluent_producer(restartable.kafka, topic)
+    producer.begin_transaction()
+    producer.produce(topic, b"before")
+    assert producer.flush(20) == 0
+    restartable.kill()
+    restartable.restart()
+    assert committed(restartable.kafka, topic) == []
+    producer.produce(topic, b"after")
+    if commit:
+        producer.commit_transaction(30)
+    else:
+        producer.abort_transaction(30)
+    assert committed(restartable.kafka, topic) == ([b"before", b"after"] if commit else [])
