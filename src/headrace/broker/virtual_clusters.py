@@ -312,7 +312,8 @@ class VirtualClusters:
             return self.holding(topic_id, DEFAULT)[1]
         names = self._storage.documents.unreadable.names
         kinds = ("topics" if name == DEFAULT else f"topics:{name}" for name in self._brokers)
-        if not self._complete or self.some_unreadable or any(names(kind) for kind in kinds):
+        moving = self._changes.locked()
+        if not self._complete or moving or self.some_unreadable or any(names(kind) for kind in kinds):
             raise StorageUnavailable(f"it is not known whether the topic with id {topic_id} was deleted")
         return None
 

@@ -166,6 +166,8 @@ class LocalTransactions:
     async def _end_partition(self, call: EndParticipants, participant: PartitionId) -> None:
         live = self._topics.anywhere(participant.topic_id)
         if live is None:
+            if self.unavailable:
+                raise StorageUnavailable("another broker may have moved the topic")
             return
         partition = live.partition(participant.index)
         partition.check_led()
@@ -206,7 +208,8 @@ class LocalTransactions:
         task.add_done_callback(self._confirming.discard)
 
     async def _confirm(self, participant: PartitionId, copies: int, append: Append, done: AdmitDone) -> None:
-        result: int | Exception = TransactionUnverified("the server stops")
+        # Clients retry it, at the next server.
+        result: int | Exception = StorageUnavailable("the server stops")
         try:
             assert append.transaction
             result = await self.join(
