@@ -51,6 +51,15 @@ def test_api_versions_lists_exactly_the_registered_apis(wire: Wire) -> None:
     assert not told.keys() & {71, 72}, "clients manage without, and break on half-made ones"
 
 
+@pytest.mark.parametrize("version", [3, 4])
+def test_clients_use_the_second_version_of_transactions(wire: Wire, version: int) -> None:
+    answer = wire.ask(SOFTWARE, version)
+    [supported], [finalized] = answer.supported_features, answer.finalized_features
+    assert (supported.name, supported.min_version, supported.max_version) == ("transaction.version", 1, 2)
+    assert (finalized.name, finalized.min_version_level, finalized.max_version_level) == ("transaction.version", 2, 2)
+    assert answer.finalized_features_epoch >= 0, "clients ignore features without an epoch"
+
+
 @pytest.mark.parametrize("name", ["", "-raw", "raw-", "r aw", "räw"])
 def test_a_clients_software_name_is_checked(wire: Wire, name: str) -> None:
     answer = wire.ask(ApiVersionsRequest(client_software_name=name, client_software_version="1"), 3)
