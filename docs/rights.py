@@ -44,7 +44,10 @@ _TOPIC, _GROUP, _CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.
 LEAST: dict[Effect, tuple[frozenset[Place], ...]] = {
     Effect.READS: (frozenset({Place(Operation.READ, _TOPIC)}),),
     Effect.WRITES: (frozenset({Place(Operation.WRITE, _TOPIC)}),),
-    Effect.ENDS: (frozenset({Place(Operation.ALTER, _CLUSTER)}),),
+    Effect.ENDS: (
+        frozenset({Place(Operation.ALTER, _CLUSTER)}),
+        frozenset({Place(Operation.WRITE, ResourceType.TRANSACTIONAL_ID)}),
+    ),
     Effect.MOVES: (frozenset({Place(each, _TOPIC) for each in (Operation.READ, Operation.DELETE, Operation.CREATE)}),),
     # The administrator of a virtual cluster grants themselves what is missing: its Alter has every right there.
     Effect.DELETES: (frozenset({Place(Operation.DELETE, _TOPIC)}), frozenset({Place(Operation.ALTER, _CLUSTER)})),
@@ -65,6 +68,7 @@ EFFECTS: dict[str, dict[str, tuple[Effect, ...]]] = {
         "Produce": (_E.WRITES,),
         "Fetch": (_E.READS,),
         "OffsetCommit": (_E.SKIPS,),
+        "TxnOffsetCommit": (_E.SKIPS,),
         "CreateTopics": (_E.CREATES, _E.ADOPTS),
         "CreatePartitions": (_E.CHANGES,),
         "DeleteTopics": (_E.DELETES,),
@@ -84,6 +88,8 @@ EFFECTS: dict[str, dict[str, tuple[Effect, ...]]] = {
             (_E.CHANGES,),
         ),
         "InitProducerId": (_E.CREATES,),
+        **dict.fromkeys(("AddPartitionsToTxn", "AddOffsetsToTxn"), (_E.CHANGES,)),
+        "EndTxn": (_E.ENDS,),
         "WriteTxnMarkers": (_E.ENDS,),
         "Metadata": (_E.SHOWS, _E.CREATES),
         **dict.fromkeys(("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup"), (_E.CHANGES,)),
@@ -92,8 +98,9 @@ EFFECTS: dict[str, dict[str, tuple[Effect, ...]]] = {
             (
                 "ApiVersions", "DescribeAcls", "DescribeClientQuotas", "DescribeCluster", "DescribeConfigs",
                 "DescribeGroups", "DescribeLogDirs", "DescribeProducers", "DescribeQuorum", "DescribeTopicPartitions",
-                "DescribeUserScramCredentials", "FindCoordinator", "ListConfigResources", "ListGroups", "ListOffsets",
-                "ListPartitionReassignments", "OffsetFetch", "OffsetForLeaderEpoch",
+                "DescribeTransactions", "DescribeUserScramCredentials", "FindCoordinator", "ListConfigResources",
+                "ListGroups", "ListOffsets", "ListPartitionReassignments", "ListTransactions", "OffsetFetch",
+                "OffsetForLeaderEpoch",
             ),
             (_E.SHOWS,),
         ),

@@ -13,12 +13,12 @@ from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.coordinator.coordination import Coordination
 from headrace.broker.coordinator.groups import GroupCoordinator
 from headrace.broker.coordinator.instances import Instances
+from headrace.broker.coordinator.local_transactions import LocalTransactions
 from headrace.broker.fetch import Wakeups
 from headrace.broker.native.adoption import adopt
 from headrace.broker.native.conversion import NativeGroupOffsets, convert
 from headrace.broker.native.groups import NativeGroups
 from headrace.broker.native.stream_manager import StreamManager
-from headrace.broker.partition.admission import Admit
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.partition import Partition
 from headrace.broker.partition.producer_snapshots import SnapshotSchedule
@@ -81,11 +81,8 @@ class Broker:
         parts: Services | None = None,
         listen: Callable[["Broker"], TopicListener] | None = None,
         others: OtherClusters | None = None,
-        admit: Admit | None = None,
     ) -> None:
         """`start` loads stored data.
-
-        `admit` confirms transactional batches (None: the server has no transactions).
 
         `cluster_id` must be stable over restarts. `parts` are shared with other virtual clusters (None: the only one).
         The listener from `listen` is called after the broker's own.
@@ -109,6 +106,15 @@ class Broker:
         self.archives = parts.archives
         self._services = parts
         self._snapshots = SnapshotSchedule()
+        self.transactions = LocalTransactions(
+            storage.transactions,
+            parts.running,
+            settings.transactions,
+            self.new_producer_id,
+            self.ownership,
+            cluster,
+            parts.lane,
+        )
         leading = Leadership(
             self.ownership,
             parts.leaders,
@@ -117,7 +123,15 @@ class Broker:
             before_opening=None if self.archives is None else self._attach,
         )
         logs = LogManager(
-            storage.logs, leading, clock, stream_of, self.cache, self._snapshots, self.reads, parts.producers, admit
+            storage.logs,
+            leading,
+            clock,
+            stream_of,
+            self.cache,
+            self._snapshots,
+            self.reads,
+            parts.producers,
+            self.transactions.admit,
         )
         self.topics = TopicTable(
             storage,
@@ -143,7 +157,9 @@ class Broker:
             coordination,
             parts.lane,
             parts.group_memory,
+            self.transactions,
         )
+        self.transactions.connect(BrokerKnownTopics(self.topics, others), self.groups.request)
         self.instances = Instances(self.groups, self.searcher, self.source, parts.lane, parts.large_reads)
         self.advertised: dict[str, tuple[str, int]] = {}
         """Listener name -> advertised host and port."""
@@ -167,6 +183,7 @@ class Broker:
         if self.archives is not None:
             await self._attach({log: live.topic for live in self.topics for log in _logs(live)})
         await self.groups.load()
+        self.transactions.coordinator.load()
         loop = asyncio.get_running_loop()
         enforcing = retention.keep_enforcing(self.topics, self.clock, self.settings, self.archives)
         self._tasks.append(loop.create_task(enforcing))
@@ -194,6 +211,7 @@ class Broker:
         for live in self.topics:
             self.topics.leading.view_changed(live.topic, live.partitions)
         self.groups.adopt()
+        self.transactions.coordinator.adopt()
 
     async def hand_over(self) -> None:
         """Save state for the next owners."""
@@ -210,6 +228,7 @@ class Broker:
         """Stop timers and background work."""
         self.topics.leading.stop()
         await asyncio.gather(*map(end, self._tasks))
+        await self.transactions.stop()
         await self.groups.stop()
         await self._snapshots.save_last()
 
@@ -353,6 +372,22 @@ def _logs(live: LiveTopic) -> list[LeaderPartition]:
     return [partition.log for partition in live.partitions if partition.log is not None]
 
 
+class BrokerKnownTopics:
+    """Topics as participants of transactions."""
+
+    def __init__(self, own: TopicTable, others: OtherClusters) -> None:
+        self._own = own
+        self._others = others
+
+    def named(self, name: str) -> LiveTopic:
+        """Return a topic of the virtual cluster. Raises UnknownTopic."""
+        return self._own.get(name)
+
+    def anywhere(self, topic_id: UUID) -> LiveTopic | None:
+        """See `OtherClusters.find`."""
+        return self._own.with_id(topic_id.bytes) or self._others.find(topic_id)
+
+
 class BrokerTopics(TopicListener):
     """Passes changes of topics to the parts of a broker, then to the server's listener.
 
@@ -363,6 +398,7 @@ class BrokerTopics(TopicListener):
         """The broker may still be under construction."""
         self._broker = broker
         self._outside = outside
+        self._deleted: set[UUID] = set()
 
     def added(self, live: LiveTopic) -> None:
         """Groups may read it."""
@@ -378,6 +414,7 @@ class BrokerTopics(TopicListener):
         """Delete its archive's documents."""
         if self._broker.archives is not None:
             self._broker.archives.forget(live.topic)
+        self._deleted.add(live.topic.id)
         self._outside.deleted(live)
 
     def left(self, name: str) -> None:
@@ -392,9 +429,13 @@ class BrokerTopics(TopicListener):
         self._outside.removed(live)
 
     async def forget(self, topic: Topic) -> None:
-        """Delete groups' committed offsets."""
+        """Delete groups' committed offsets, and the partitions of transactions."""
         broker = self._broker
         await broker.groups.topic_deleted(DropTopic(topic.name, topic.id), broker.lane.pace())
+        # One that moved to another virtual cluster still needs the ends of its transactions.
+        if topic.id in self._deleted:
+            self._deleted.remove(topic.id)
+            await broker.transactions.coordinator.topic_deleted(topic.id, broker.lane.pace())
         await self._outside.forget(topic)
 
     async def reread(self, name: str) -> None:

@@ -28,7 +28,7 @@ from headrace.broker.topics.table import Progress, TopicTable
 from headrace.groups.model import DropGroup
 from headrace.membership.view import Leader
 from headrace.security.access.required_acls import SERVER
-from headrace.topics.errors import UnknownTopic
+from headrace.topics.errors import StorageUnavailable, UnknownTopic
 from headrace.topics.model import Topic
 from headrace.topics.native import adopted
 
@@ -101,6 +101,8 @@ class VirtualClusters:
         self.access, self.quotas = parts.access, parts.quotas
         self._moved: set[str] = set()
         self._changes = asyncio.Lock()
+        self._complete = False
+        """Whether the topics of all clusters have been loaded."""
         self._brokers: dict[str, Broker] = {}
         self._own: dict[str, dict[str, str]] = {}
         self.listeners = list(listeners)
@@ -128,6 +130,7 @@ class VirtualClusters:
         for name, broker in self:
             for live in broker.topics:
                 self._moved.update(moved_topic(each, live.topic.name) for each in self._sources(name, live.topic))
+        self._complete = True
 
     def _sources(self, cluster: str, topic: Topic) -> set[str]:
         found: set[str] = set()
@@ -303,6 +306,17 @@ class VirtualClusters:
                     return broker, broker.topics.by_id(topic_id)
         raise UnknownTopic(f"no topic with id {topic_id}")
 
+    def find(self, topic_id: UUID) -> LiveTopic | None:
+        """See `OtherClusters.find`."""
+        with contextlib.suppress(UnknownTopic):
+            return self.holding(topic_id, DEFAULT)[1]
+        names = self._storage.documents.unreadable.names
+        kinds = ("topics" if name == DEFAULT else f"topics:{name}" for name in self._brokers)
+        moving = self._changes.locked()
+        if not self._complete or moving or self.some_unreadable or any(names(kind) for kind in kinds):
+            raise StorageUnavailable(f"it is not known whether the topic with id {topic_id} was deleted")
+        return None
+
     def is_unreadable(self, name: str) -> bool:
         """Whether the cluster is unreadable, so that it may exist unopened."""
         return self._storage.documents.unreadable.hides(KIND, name)
@@ -359,6 +373,7 @@ class VirtualClusters:
             await broker.stop()
             for group in await broker.storage.groups.load():
                 await broker.storage.groups.save(group.name, [DropGroup()])
+            await broker.transactions.coordinator.drop_all()
             await self.access.forget(name)
             await self.quotas.forget(name)
             # The name is never used again.
@@ -382,6 +397,7 @@ class VirtualClusters:
         for live in tuple(self.default.topics):
             await self.default.topics.delete(live.topic.name)
         await self.default.groups.drop_all()
+        await self.default.transactions.coordinator.drop_all()
         if self._own.get(DEFAULT):
             await self.create(DEFAULT, {})
 
@@ -476,3 +492,6 @@ class _Others(OtherClusters):
 
     async def has_moved(self, topic: str, stream: str) -> bool:
         return await self._clusters.has_moved(topic, stream)
+
+    def find(self, topic_id: UUID) -> LiveTopic | None:
+        return self._clusters.find(topic_id)

@@ -5,14 +5,19 @@ from enum import IntEnum
 
 from headrace.groups.errors import GroupError
 from headrace.protocol.messages import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
     ApiVersionsRequest,
     ElectLeadersRequest,
+    EndTxnRequest,
     HeartbeatRequest,
+    InitProducerIdRequest,
     JoinGroupRequest,
     OffsetCommitRequest,
     SyncGroupRequest,
 )
 from headrace.topics import errors as topics
+from headrace.transactions.errors import TransactionError
 
 
 class Code(IntEnum):
@@ -58,8 +63,12 @@ class Code(IntEnum):
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45
     INVALID_PRODUCER_EPOCH = 47
     INVALID_TXN_STATE = 48
+    INVALID_PRODUCER_ID_MAPPING = 49
+    INVALID_TRANSACTION_TIMEOUT = 50
+    CONCURRENT_TRANSACTIONS = 51
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
     SECURITY_DISABLED = 54
+    OPERATION_NOT_ATTEMPTED = 55
     KAFKA_STORAGE_ERROR = 56
     LOG_DIR_NOT_FOUND = 57
     SASL_AUTHENTICATION_FAILED = 58
@@ -81,14 +90,18 @@ class Code(IntEnum):
     INVALID_RECORD = 87
     UNSTABLE_OFFSET_COMMIT = 88
     THROTTLING_QUOTA_EXCEEDED = 89
+    PRODUCER_FENCED = 90
     RESOURCE_NOT_FOUND = 91
     DUPLICATE_RESOURCE = 92
     UNACCEPTABLE_CREDENTIAL = 93
     INVALID_UPDATE_VERSION = 95
     UNKNOWN_TOPIC_ID = 100
+    TRANSACTIONAL_ID_NOT_FOUND = 105
     UNSUPPORTED_ENDPOINT_TYPE = 115
+    TRANSACTION_ABORTABLE = 120
 
 
+_ENDING: frozenset[int | str] = frozenset({Code.CONCURRENT_TRANSACTIONS})
 _REJOIN: frozenset[int | str] = frozenset({Code.REBALANCE_IN_PROGRESS})
 NORMAL_FLOW: Mapping[int | str, frozenset[int | str]] = {
     # The first join of a new member gets its member ID with this code (KIP-394).
@@ -101,6 +114,11 @@ NORMAL_FLOW: Mapping[int | str, frozenset[int | str]] = {
     ApiVersionsRequest.API_KEY: frozenset({Code.UNSUPPORTED_VERSION}),
     # The preferred leader leads already.
     ElectLeadersRequest.API_KEY: frozenset({Code.ELECTION_NOT_NEEDED}),
+    # The previous transaction is ending: clients ask again.
+    InitProducerIdRequest.API_KEY: _ENDING,
+    AddPartitionsToTxnRequest.API_KEY: _ENDING,
+    AddOffsetsToTxnRequest.API_KEY: _ENDING,
+    EndTxnRequest.API_KEY: _ENDING,
 }
 """Error codes by API that every healthy client gets, and handles without reporting an error."""
 
@@ -180,6 +198,20 @@ def code_of(error: Exception | GroupError | None) -> Code:
         if kind in _TOPICS:
             return _TOPICS[kind]
     return Code.UNKNOWN_SERVER_ERROR
+
+
+def transaction_code(error: TransactionError | None, *, fenced: bool, abortable: bool) -> Code:
+    """Return the code of a transaction's error.
+
+    `fenced`, `abortable`: whether the version of the request has PRODUCER_FENCED and TRANSACTION_ABORTABLE.
+    """
+    if error is None:
+        return Code.NONE
+    if error is TransactionError.PRODUCER_FENCED and not fenced:
+        return Code.INVALID_PRODUCER_EPOCH
+    if error is TransactionError.TRANSACTION_ABORTABLE and not abortable:
+        return Code.INVALID_TXN_STATE
+    return Code[error.name]
 
 
 def check_epoch(present: int, known: int) -> None:

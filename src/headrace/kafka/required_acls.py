@@ -32,9 +32,9 @@ def groups(operation: Operation, names: Names, *, instead: Instead = None, shown
     return _rule(operation, ResourceType.GROUP, names, instead, shown)
 
 
-def transactional_ids(operation: Operation, names: Names) -> RequiredAcls:
+def transactional_ids(operation: Operation, names: Names, *, shown: bool = False) -> RequiredAcls:
     """Require an operation on transactional ids."""
-    return _rule(operation, ResourceType.TRANSACTIONAL_ID, names)
+    return _rule(operation, ResourceType.TRANSACTIONAL_ID, names, shown=shown)
 
 
 def cluster(

@@ -26,12 +26,15 @@ from headrace.topics.errors import (
     StorageFull,
     StorageUnavailable,
     TopicError,
+    TransactionUnverified,
 )
 from headrace.topics.model import Appended
 
 Answer = ProduceResponse.PartitionProduceResponse
 NodeEndpoint = ProduceResponse.NodeEndpoint
 _LEADERS_FROM = 10
+_ABORTABLE_FROM, _ADDS_FROM = 11, 12
+"""First versions with TRANSACTION_ABORTABLE, and of batches that add their partition to a transaction (KIP-890)."""
 _TOLD_ELSEWHERE = (
     BehindRefused,
     StorageUnavailable,
@@ -207,6 +210,7 @@ class BatchAppend:
                 header=self.header,
                 wait_ms=self.wait_ms,
                 transactional_id=self.transactional_id,
+                adds_partition=self.version >= _ADDS_FROM,
             )
         except TopicError as error:
             self.settle(error)
@@ -224,6 +228,8 @@ class BatchAppend:
             answer.log_start_offset = self.log_start
         else:
             refuse(answer, result)  # type: ignore[arg-type]
+            if isinstance(result, TransactionUnverified) and self.version >= _ABORTABLE_FROM:
+                answer.error_code = Code.TRANSACTION_ABORTABLE
             if answer.error_code in MOVED and self.version >= _LEADERS_FROM:
                 return self._name_leader(answer, context)
         return []

@@ -67,6 +67,8 @@ class Append(msgspec.Struct, frozen=True, gc=False):
     base_sequence: int = -1
     transaction: str | None = None
     """Transactional id of a transactional batch, empty if its request has none. None for other batches."""
+    adds_partition: bool = False
+    """Whether the batch adds its partition to the transaction (KIP-890), which otherwise includes it already."""
 
 
 class Appended(msgspec.Struct, frozen=True, gc=False):

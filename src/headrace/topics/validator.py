@@ -31,6 +31,7 @@ def accept(
     most_bytes: int | None = None,
     header: HeaderFields | None = None,
     transactional_id: str | None = None,
+    adds_partition: bool = False,
 ) -> Append:
     """Check a batch against the format and the topic's limits.
 
@@ -44,6 +45,7 @@ def accept(
         most_bytes: replaces `max.message.bytes` for an API with its own limits.
         header: result of `records.batch.check`, if known.
         transactional_id: that of the request, if any.
+        adds_partition: whether the batch adds its partition to the transaction (Produce 12, KIP-890).
 
     Raises:
         MessageTooLarge, CorruptBatch, UnsupportedFormat, InvalidRecord, UnsupportedCompression, InvalidTimestamp.
@@ -66,7 +68,10 @@ def accept(
     elif 0 <= base_timestamp < now_ms - config.timestamp_before_max_ms:
         raise InvalidTimestamp(f"timestamp {base_timestamp} is more than {config.timestamp_before_max_ms} ms old")
     if attributes & _TRANSACTIONAL:
-        return Append(batch, last_delta + 1, max_timestamp, producer_id, epoch, first, transactional_id or "")
+        transaction = transactional_id or ""
+        return Append(
+            batch, last_delta + 1, max_timestamp, producer_id, epoch, first, transaction, adds_partition=adds_partition
+        )
     return Append(batch, last_delta + 1, max_timestamp, producer_id, epoch, first)
 
 

@@ -329,6 +329,34 @@ def _seeds() -> dict[int, Callable[[], Message]]:
                     )
                 ]
             ),
+            lambda: m.AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id="nothing",
+                v3_and_below_producer_id=1,
+                v3_and_below_producer_epoch=0,
+                v3_and_below_topics=[m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=WIDE, partitions=[0])],
+            ),
+            lambda: m.AddOffsetsToTxnRequest(
+                transactional_id="nothing", producer_id=1, producer_epoch=0, group_id=GROUP
+            ),
+            lambda: m.EndTxnRequest(transactional_id="nothing", producer_id=1, producer_epoch=0, committed=True),
+            lambda: m.TxnOffsetCommitRequest(
+                transactional_id="nothing",
+                group_id=GROUP,
+                producer_id=1,
+                producer_epoch=0,
+                topics=[
+                    m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(
+                        name=WIDE,
+                        partitions=[
+                            m.TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(
+                                partition_index=0, committed_offset=0, committed_metadata="note"
+                            )
+                        ],
+                    )
+                ],
+            ),
+            lambda: m.DescribeTransactionsRequest(transactional_ids=["nothing"]),
+            lambda: m.ListTransactionsRequest(state_filters=["Ongoing"], producer_id_filters=[1]),
             lambda: m.DescribeProducersRequest(
                 topics=[m.DescribeProducersRequest.TopicRequest(name=WIDE, partition_indexes=[0])]
             ),

@@ -47,8 +47,17 @@ def test_api_versions_lists_exactly_the_registered_apis(wire: Wire) -> None:
     told = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
     assert told == {key: (api.oldest, api.newest) for key, api in APIS.items()}
     assert told[0][0] == 0, "old librdkafka compresses only where Produce 0 is offered"
-    assert not told.keys() & {24, 25, 26, 28}, "no transactions"
+    assert told[24] == (0, 3), "later versions are for brokers"
     assert not told.keys() & {71, 72}, "clients manage without, and break on half-made ones"
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_clients_use_the_second_version_of_transactions(wire: Wire, version: int) -> None:
+    answer = wire.ask(SOFTWARE, version)
+    [supported], [finalized] = answer.supported_features, answer.finalized_features
+    assert (supported.name, supported.min_version, supported.max_version) == ("transaction.version", 1, 2)
+    assert (finalized.name, finalized.min_version_level, finalized.max_version_level) == ("transaction.version", 2, 2)
+    assert answer.finalized_features_epoch >= 0, "clients ignore features without an epoch"
 
 
 @pytest.mark.parametrize("name", ["", "-raw", "raw-", "r aw", "räw"])

@@ -1,4 +1,4 @@
-"""FindCoordinator: groups have this broker, transactions have none."""
+"""FindCoordinator: groups and transactional ids have this broker."""
 
 import pytest
 from tests.harness.wire import Wire
@@ -19,12 +19,14 @@ def test_the_coordinator_is_the_broker_in_the_metadata(wire: Wire) -> None:
             assert (one.error_code, one.node_id, one.host, one.port) == (0, node.node_id, node.host, node.port)
 
 
-@pytest.mark.parametrize("version", range(1, 5))
-def test_transactions_have_no_coordinator(wire: Wire, version: int) -> None:
+@pytest.mark.parametrize("version", range(1, 6))
+def test_transactional_ids_have_a_coordinator(wire: Wire, version: int) -> None:
+    [node] = wire.metadata().brokers
     answer = wire.ask(FindCoordinatorRequest(key="t", coordinator_keys=["t"], key_type=1), version)
     found = answer.coordinators[0] if version >= 4 else answer
-    # What says "not available" is asked again until the client times out.
-    assert found.error_code == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    # The code alone sends people looking for access rules.
-    assert "no transactions" in found.error_message
-    assert "leave transactional.id out" in found.error_message
+    assert (found.error_code, found.node_id, found.port) == (0, node.node_id, node.port)
+
+
+def test_nothing_else_has_one(wire: Wire) -> None:
+    [found] = wire.ask(FindCoordinatorRequest(coordinator_keys=["s"], key_type=2), 5).coordinators
+    assert (found.error_code, found.node_id) == (Code.COORDINATOR_NOT_AVAILABLE, -1)

@@ -17,7 +17,7 @@ from headrace.transactions.description import TransactionDescription
 from headrace.transactions.effects import LookupResult, Result, refusal
 from headrace.transactions.errors import TransactionError
 from headrace.transactions.events import Init, Lookup, Request, TopicGone
-from headrace.transactions.model import NEW, TransactionSettings
+from headrace.transactions.model import NEW, DropTransaction, TransactionSettings
 
 _log = structlog.get_logger("headrace.broker.coordinator")
 
@@ -151,6 +151,19 @@ class TransactionCoordinator(Coordinator[TransactionRunner]):
         async for runner in pace.each(tuple(self._here.values())):
             if topic_id in runner.machine.current.partitions:
                 runner.topic_gone(gone)
+
+    async def drop_all(self) -> None:
+        """Delete every transactional ID of the virtual cluster. Clients receive COORDINATOR_NOT_AVAILABLE.
+
+        Raises StorageUnavailable, Fenced.
+        """
+        for name in sorted({*self._here, *await self.storage.names()}):
+            runner = self._here.get(name)
+            if runner is not None:
+                await runner.close()
+            await self.storage.save(name, DropTransaction())
+            if runner is not None:
+                self.drop(runner)
 
     def describe(self, name: str) -> TransactionDescription | None:
         """Return a known ID's description. Call `ready` before."""

@@ -95,6 +95,13 @@ class OtherClusters:
         """Whether one of them now has a topic of this name with this stream."""
         return False
 
+    def find(self, topic_id: UUID) -> "LiveTopic | None":
+        """Return a topic of any cluster, or None if it was deleted.
+
+        Raises StorageUnavailable if this is not certain, because some topics are not loaded or unreadable.
+        """
+        return None
+
 
 class LiveTopic(msgspec.Struct):
     """A topic with its open partitions and its resolved configuration."""
@@ -174,6 +181,7 @@ class LiveTopic(msgspec.Struct):
         header: HeaderFields | None = None,
         wait_ms: int = AS_LONG_AS_IT_TAKES,
         transactional_id: str | None = None,
+        adds_partition: bool = False,
     ) -> None:
         """See `Broker.append` and `topics.validator.accept`.
 
@@ -193,6 +201,7 @@ class LiveTopic(msgspec.Struct):
             most_bytes=most_bytes,
             header=header,
             transactional_id=transactional_id,
+            adds_partition=adds_partition,
         )
         if self.tracer is not None:
             done = self.tracer.appending(self.topic.name, index, batch, done)

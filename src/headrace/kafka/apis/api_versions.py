@@ -2,11 +2,12 @@
 
 Behavior
 - Lists the APIs of the listener. With `oci.kafka=strict` these are fewer.
+- The feature `transaction.version` is 2 (KIP-890), where transactions are offered: clients use the newer protocol.
 - A newer version than 4 gets UNSUPPORTED_VERSION in the body format of version 0 (KIP-511).
 
 Version notes
 - 3: flexible. The server validates the client's software name and version.
-- 4: no change for a broker without finalized features.
+- 4: a feature may be supported from version 0 on. Here it is 1, which older clients accept as well.
 """
 
 import re
@@ -14,10 +15,12 @@ import re
 from headrace.kafka.errors import Code
 from headrace.kafka.server.registry import register
 from headrace.kafka.server.request_context import RequestContext
-from headrace.protocol.messages import ApiVersionsRequest, ApiVersionsResponse
+from headrace.protocol.messages import ApiVersionsRequest, ApiVersionsResponse, EndTxnRequest
 from headrace.security.access.required_acls import ANYBODY
 
 _SOFTWARE_FROM = 3
+_FEATURE, _LEVEL = "transaction.version", 2
+"""Kafka's feature for the version of transactions, and its level. It cannot be changed."""
 _LONGEST = 100
 """Characters of a name and a version of software that are kept for the list of clients."""
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -28,6 +31,19 @@ def _offered(context: RequestContext) -> list[ApiVersionsResponse.ApiVersion]:
         ApiVersionsResponse.ApiVersion(api_key=key, min_version=api.oldest, max_version=api.newest)
         for key, api in sorted(context.channel.served.items())
     ]
+
+
+def _response(context: RequestContext) -> ApiVersionsResponse:
+    response = ApiVersionsResponse(api_keys=_offered(context))
+    if EndTxnRequest.API_KEY in context.channel.served:
+        response.supported_features = [
+            ApiVersionsResponse.SupportedFeatureKey(name=_FEATURE, min_version=1, max_version=_LEVEL)
+        ]
+        response.finalized_features_epoch = 0
+        response.finalized_features = [
+            ApiVersionsResponse.FinalizedFeatureKey(name=_FEATURE, min_version_level=_LEVEL, max_version_level=_LEVEL)
+        ]
+    return response
 
 
 def refusal(context: RequestContext) -> ApiVersionsResponse:
@@ -46,4 +62,4 @@ def handle(request: ApiVersionsRequest, context: RequestContext) -> None:
     if context.version >= _SOFTWARE_FROM:
         name, version = request.client_software_name, request.client_software_version
         context.channel.software = f"{name[:_LONGEST]} {version[:_LONGEST]}"
-    context.answer(ApiVersionsResponse(api_keys=_offered(context)))
+    context.answer(_response(context))

@@ -1,9 +1,8 @@
 """FindCoordinator (10), versions 0-5.
 
 Behavior
-- The cluster membership determines the coordinator of each group.
-- A transactional id is refused, as in InitProducerId. Clients would retry COORDINATOR_NOT_AVAILABLE until they time
-  out.
+- The cluster membership determines the coordinator of each group and transactional id.
+- Transactions need a single broker. With several ones, a transactional id has COORDINATOR_NOT_AVAILABLE.
 
 Version notes
 - 1: key types. 3: flexible. 4: many keys per request (KIP-699). 5: an error of transactions.
@@ -23,10 +22,7 @@ from headrace.security.access.required_acls import Operation, ResourceType
 Coordinator = FindCoordinatorResponse.Coordinator
 GROUP, TRANSACTION = 0, 1
 _NOWHERE = -1
-_NO_TRANSACTIONS = (
-    "this server has no transactions: leave transactional.id out; "
-    "enable.idempotence alone keeps retries from writing records twice"
-)
+_SEVERAL_BROKERS = "transactions need a single broker, and others are alive"
 
 
 def _keys(key_type: int) -> Names:
@@ -68,15 +64,18 @@ def _take_out(request: FindCoordinatorRequest, context: RequestContext, refused:
     each=_MANY,
 )
 def handle(request: FindCoordinatorRequest, context: RequestContext) -> AnswerItem | FindCoordinatorResponse:
-    """Return the coordinators of groups."""
+    """Return the coordinators of groups and transactional ids."""
     nodes = {node_id: (host, port) for node_id, host, port in context.nodes}
 
     def find(key: str) -> Coordinator:
         if request.key_type == TRANSACTION:
-            return _refused(key, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, _NO_TRANSACTIONS)
-        if request.key_type != GROUP:
-            return _refused(key, Code.COORDINATOR_NOT_AVAILABLE, "only groups have a coordinator")
-        node_id = context.broker.coordinator_of(key)
+            if context.broker.transactions.unavailable:
+                return _refused(key, Code.COORDINATOR_NOT_AVAILABLE, _SEVERAL_BROKERS)
+            node_id = context.broker.transactions.coordinator_of(key)
+        elif request.key_type == GROUP:
+            node_id = context.broker.coordinator_of(key)
+        else:
+            return _refused(key, Code.COORDINATOR_NOT_AVAILABLE, "only groups and transactional ids have a coordinator")
         if node_id not in nodes:
             return _refused(key, Code.COORDINATOR_NOT_AVAILABLE, "no broker is alive that could coordinate it")
         host, port = nodes[node_id]

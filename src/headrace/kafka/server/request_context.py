@@ -20,6 +20,8 @@ from headrace.protocol.messages import RESPONSES
 from headrace.protocol.response_errors import FINDERS, FINDERS_IN_PIECES
 from headrace.security.access.principal import Principal
 from headrace.text.addresses import is_everywhere
+from headrace.transactions.effects import Result as TransactionResult
+from headrace.transactions.events import Request as TransactionRequest
 
 _SIZE = Struct(">i")
 _WORTH_COUNTING = 256 << 10
@@ -182,6 +184,10 @@ class RequestContext(msgspec.Struct, eq=False):
         After a timeout before the group is loaded, it is not sent, as later requests could overtake it.
         """
         return await self.broker.groups.request(group, event, lambda: self.done)
+
+    async def ask_transaction(self, transactional_id: str, event: TransactionRequest) -> TransactionResult:
+        """Send a request to a transactional ID and return its result. Not after a timeout, as in `ask_group`."""
+        return await self.broker.transactions.request(transactional_id, event, lambda: self.done)
 
     def pace(self) -> TimeSlice:
         """Return a time slice for long work."""
