@@ -160,7 +160,7 @@ async def test_who_takes_next_to_nothing_while_others_wait_is_closed(client: Cli
     other = Client(client.storage, client.listener)
     transport = other.transport = Untaking(other.connection)
     other.connection.connection_made(cast("asyncio.Transport", transport))
-    other.read(frame(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3, 1) * 2_000)
+    other.read(frame(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3, 1) * 1_600)
     reads.limit = reads.used
     assert reads.used > 400_000
     # A reader waits from now on.
@@ -186,7 +186,7 @@ async def test_small_unread_answers_stay_in_their_budget(client: Client) -> None
         other = Client(client.storage, client.listener)
         other.transport = Untaking(other.connection)
         other.connection.connection_made(cast("asyncio.Transport", other.transport))
-        other.read(asked * 500)
+        other.read(asked * 400)
         await asyncio.sleep(0)  # the next one's bytes come in a turn of their own
         if other.transport.aborted:
             other.connection.connection_lost(None)
