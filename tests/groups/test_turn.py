@@ -1,7 +1,9 @@
 from headrace.groups import timers
 from headrace.groups.effects import HeartbeatResult
 from headrace.groups.model import DropGroup, DropMember
-from headrace.groups.turn import Deadlines, Turn
+from headrace.groups.timers import TimerKey
+from headrace.groups.turn import Turn
+from headrace.machines.deadlines import Deadlines
 from headrace.machines.effects import CancelTimer, Now, Persist, Reply, SetTimer
 
 
@@ -11,7 +13,7 @@ def at(ms: int) -> Now:
 
 
 def test_changes_leave_first_and_together_then_timers_then_replies() -> None:
-    turn = Turn(at(1_000), {})
+    turn = Turn(at(1_000), Deadlines())
     turn.reply("token", HeartbeatResult())
     turn.save(DropMember("m"))
     turn.set_timer(timers.sync(), 50)
@@ -25,11 +27,11 @@ def test_changes_leave_first_and_together_then_timers_then_replies() -> None:
 
 
 def test_nothing_done_is_no_effect() -> None:
-    assert Turn(at(0), {}).effects() == []
+    assert Turn(at(0), Deadlines()).effects() == []
 
 
 def test_only_the_last_word_on_a_timer_leaves() -> None:
-    deadlines: Deadlines = {}
+    deadlines: Deadlines[TimerKey] = Deadlines()
     turn = Turn(at(0), deadlines)
     turn.set_timer(timers.sync(), 50)
     turn.cancel_timer(timers.sync())
@@ -40,14 +42,14 @@ def test_only_the_last_word_on_a_timer_leaves() -> None:
 
 
 def test_a_timer_that_is_not_set_needs_no_cancelling() -> None:
-    turn = Turn(at(0), {})
+    turn = Turn(at(0), Deadlines())
     turn.cancel_timer(timers.sync())
 
     assert turn.effects() == []
 
 
 def test_cancelling_a_timer_forgets_it() -> None:
-    deadlines: Deadlines = {timers.sync(): 5}
+    deadlines = Deadlines({timers.sync(): 5})
     turn = Turn(at(0), deadlines)
     turn.cancel_timer(timers.sync())
 
@@ -56,14 +58,14 @@ def test_cancelling_a_timer_forgets_it() -> None:
 
 
 def test_a_due_timer_is_taken_once() -> None:
-    deadlines: Deadlines = {timers.sync(): 5}
+    deadlines = Deadlines({timers.sync(): 5})
 
     assert Turn(at(5), deadlines).take_timer(timers.sync())
     assert not Turn(at(5), deadlines).take_timer(timers.sync())
 
 
 def test_a_timer_that_fires_early_is_set_again_for_its_deadline() -> None:
-    turn = Turn(at(4), {timers.sync(): 5})
+    turn = Turn(at(4), Deadlines({timers.sync(): 5}))
 
     assert not turn.take_timer(timers.sync())
     assert turn.effects() == [SetTimer(timers.sync(), 5)]

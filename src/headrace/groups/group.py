@@ -41,7 +41,8 @@ from headrace.groups.model import (
 from headrace.groups.offsets import CommittedOffsets
 from headrace.groups.pending_offsets import Guard
 from headrace.groups.timers import TimerKey, TimerKind
-from headrace.groups.turn import GROUP_BYTES, UNBOUNDED, Deadlines, Room, Turn
+from headrace.groups.turn import GROUP_BYTES, UNBOUNDED, Room, Turn
+from headrace.machines.deadlines import Deadlines
 from headrace.machines.effects import Now
 
 
@@ -80,7 +81,7 @@ class Group:
         self.name = name
         self._settings = settings
         self._positions = CommittedOffsets(positions or {}, pending or {})
-        self._deadlines: Deadlines = {}
+        self._deadlines: Deadlines[TimerKey] = Deadlines()
         self.balanced = Sections()
         self.classic = ClassicGroup(name, settings, self._positions, self._deadlines, self.balanced)
 

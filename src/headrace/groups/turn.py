@@ -8,9 +8,8 @@ from headrace.groups.errors import GroupError
 from headrace.groups.events import ClassicRequest
 from headrace.groups.model import GroupChange
 from headrace.groups.timers import TimerKey
-from headrace.machines.effects import CancelTimer, Now, Persist, Reply, SetTimer
-
-Deadlines = dict[TimerKey, int]
+from headrace.machines.deadlines import Deadlines
+from headrace.machines.effects import Now, Persist, Reply
 
 
 class Room(NamedTuple):
@@ -30,20 +29,16 @@ _LARGEST_SHARE = 16
 
 
 class Turn:
-    """Collects changes, timers and replies of one event.
+    """Collects changes, timers and replies of one event."""
 
-    `deadlines` are those of the group's timers (ticks).
-    """
+    __slots__ = ("_deadlines", "_replies", "changes", "now_ms", "room", "ticks_ms")
 
-    __slots__ = ("_deadlines", "_replies", "_timers", "changes", "now_ms", "room", "ticks_ms")
-
-    def __init__(self, now: Now, deadlines: Deadlines, room: Room = UNBOUNDED) -> None:
+    def __init__(self, now: Now, deadlines: Deadlines[TimerKey], room: Room = UNBOUNDED) -> None:
         self.room = room
         self.now_ms = now.wall_ms
         self.ticks_ms = now.ticks_ms
         self.changes: list[GroupChange] = []
         self._deadlines = deadlines
-        self._timers: dict[TimerKey, SetTimer[TimerKey] | CancelTimer[TimerKey]] = {}
         self._replies: list[Reply[Result]] = []
 
     def save(self, *changes: GroupChange) -> None:
@@ -56,33 +51,19 @@ class Turn:
 
     def set_timer(self, key: TimerKey, delay_ms: int) -> None:
         """Set or move a timer, `delay_ms` from now."""
-        deadline = self.ticks_ms + max(delay_ms, 0)
-        self._deadlines[key] = deadline
-        self._timers[key] = SetTimer(key, deadline)
+        self._deadlines.set(key, self.ticks_ms + max(delay_ms, 0))
 
     def cancel_timer(self, key: TimerKey) -> None:
         """Cancel a timer, if it is set."""
-        if self._deadlines.pop(key, None) is not None:
-            self._timers[key] = CancelTimer(key)
+        self._deadlines.cancel(key)
 
     def has_timer(self, key: TimerKey) -> bool:
         """Whether a timer is set."""
         return key in self._deadlines
 
     def take_timer(self, key: TimerKey) -> bool:
-        """Return whether a fired timer is due, and remove it.
-
-        It is not due if it was canceled or moved while the event waited. A moved timer is set again, so that a runner
-        with a fast clock cannot lose it.
-        """
-        deadline = self._deadlines.get(key)
-        if deadline is None:
-            return False
-        if deadline > self.ticks_ms:
-            self._timers[key] = SetTimer(key, deadline)
-            return False
-        del self._deadlines[key]
-        return True
+        """Return whether a fired timer is due, and remove it."""
+        return self._deadlines.take(key, self.ticks_ms)
 
     def reply(self, token: Hashable, result: Result) -> None:
         """Answer a request."""
@@ -95,4 +76,4 @@ class Turn:
     def effects(self) -> list[Effect]:
         """Return all effects in order: changes in one step, timers, replies."""
         persist: list[Effect] = [Persist(tuple(self.changes))] if self.changes else []
-        return [*persist, *self._timers.values(), *self._replies]
+        return [*persist, *self._deadlines.effects(), *self._replies]

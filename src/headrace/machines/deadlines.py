@@ -1,7 +1,7 @@
 """Timers of a state machine, as its rules see them."""
 
-from collections.abc import Hashable
-from typing import Generic, TypeVar
+from collections.abc import Hashable, Iterator, Mapping
+from typing import TypeVar
 
 from headrace.machines.effects import CancelTimer, SetTimer
 
@@ -9,16 +9,25 @@ K = TypeVar("K", bound=Hashable)
 """Names of timers."""
 
 
-class Deadlines(Generic[K]):
+class Deadlines(Mapping[K, int]):
     """Deadlines (ticks) of one machine's timers, with the effects of the present event."""
 
     __slots__ = ("_changed", "_set")
 
-    def __init__(self) -> None:
-        self._set: dict[K, int] = {}
+    def __init__(self, deadlines: Mapping[K, int] | None = None) -> None:
+        self._set: dict[K, int] = dict(deadlines or {})
         self._changed: dict[K, SetTimer[K] | CancelTimer[K]] = {}
 
-    def __contains__(self, key: K) -> bool:
+    def __getitem__(self, key: K) -> int:
+        return self._set[key]
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._set)
+
+    def __len__(self) -> int:
+        return len(self._set)
+
+    def __contains__(self, key: object) -> bool:
         return key in self._set
 
     def set(self, key: K, deadline_ms: int) -> None:

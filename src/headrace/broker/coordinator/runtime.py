@@ -241,8 +241,8 @@ class Runner(ABC, Generic[E, R, C, K]):
         """Handle a refused write, with the machine restored. The next follows at `again_ms` or later."""
 
     def perform(self, command: Command) -> None:
-        """Perform a command of this kind of machine."""
-        raise NotImplementedError(f"{type(self).__name__} has no commands: {command}")
+        """Perform a command of this kind of machine. Raises TypeError for a machine without commands."""
+        raise TypeError(f"{type(self).__name__} has no commands: {command}")
 
     def idle(self) -> None:
         """Handle an empty queue without a running write."""

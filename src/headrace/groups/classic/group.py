@@ -33,14 +33,20 @@ from headrace.groups.events import (
 from headrace.groups.model import DropGroup, GroupSettings, OffsetAndMetadata, StoredGroup, TopicPartition
 from headrace.groups.offsets import CommittedOffsets
 from headrace.groups.timers import TimerKey, TimerKind
-from headrace.groups.turn import Deadlines, Turn
+from headrace.groups.turn import Turn
+from headrace.machines.deadlines import Deadlines
 
 
 class ClassicGroup:
     """The classic part of a group. It shares the group's committed offsets and timers."""
 
     def __init__(
-        self, name: str, settings: GroupSettings, positions: CommittedOffsets, deadlines: Deadlines, others: OtherApis
+        self,
+        name: str,
+        settings: GroupSettings,
+        positions: CommittedOffsets,
+        deadlines: Deadlines[TimerKey],
+        others: OtherApis,
     ) -> None:
         self.name = name
         self._settings = settings
@@ -179,8 +185,7 @@ class ClassicGroup:
             turn.reply(request.token, DeleteGroupResult())
 
     def _die(self, turn: Turn) -> None:
-        for key in tuple(self._deadlines):
-            turn.cancel_timer(key)
+        self._deadlines.cancel_all()
         self._positions.clear()
         self._group.move_to(GroupState.DEAD)
 
