@@ -4,7 +4,7 @@ import pytest
 from tests.harness.storage import BareStorage
 from tests.spark.conftest import DAY, records
 
-from headrace.client.errors import CorruptLog, DataLoss, StorageUnavailable, TopicReplaced, UnknownTopic
+from headrace.client.errors import CorruptLog, DataLoss, OptionError, StorageUnavailable, TopicReplaced, UnknownTopic
 from headrace.client.offsets import Extent, Range, TopicPartition
 from headrace.records.build import build
 from headrace.spark.source.redis_log import LogReader
@@ -64,6 +64,20 @@ def test_expired_records_are_missed(storage: BareStorage, topic: Topic) -> None:
     with pytest.raises(DataLoss, match=r"offsets 350 to 377 of .*-0 are gone"):
         read(storage, topic, 350, 500)
     assert read(storage, topic, 350, 500, fail_on_data_loss=False) == list(range(378, 500))
+
+
+def test_committed_reads_refuse_transactions(storage: BareStorage) -> None:
+    topic = storage.create_topic("transactions")
+    storage.append(topic, 0, records(5, 0))
+    plain = build(records(2, 5), producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    assert storage.append_batch(topic, 0, bytes(plain)) == 5
+    with LogReader(storage.url, committed=True) as log:
+        name = TopicPartition("transactions", 0)
+        [batch] = log.records(topic.streams[0], Range(name, 0, 5))
+        assert batch.num_rows == 5
+        with pytest.raises(OptionError, match="transactions-0 has records of a transaction at offset 5"):
+            list(log.records(topic.streams[0], Range(name, 0, 7)))
+    assert read(storage, topic, 0, 7) == list(range(7))
 
 
 def test_an_end_that_is_not_there_is_missed(storage: BareStorage, topic: Topic) -> None:

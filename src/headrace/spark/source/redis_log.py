@@ -14,9 +14,10 @@ import redis
 from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 
-from headrace.client.errors import DataLoss, StorageUnavailable, UnknownTopic
+from headrace.client.errors import DataLoss, OptionError, StorageUnavailable, UnknownTopic
 from headrace.client.offsets import Extent, Offsets, Range, TopicPartition, limit
 from headrace.records import streams
+from headrace.records.batch import read_header
 from headrace.records.walk import find_timestamp
 from headrace.spark.source.archived_records import ArchivedTopic
 from headrace.spark.source.topic_log import Subscription, TopicLog, Topics, Unreadable, decode, was_replaced
@@ -48,6 +49,10 @@ _NO_END: Final = 1 << 62
 _EXTENT: Final = script("extent")
 _WANTS_LOGIN: Final = "already authenticated"
 """Redis's answer to HELLO without a password, which redis-py does not raise as AuthenticationError."""
+_TRANSACTION: Final = (
+    "{} has records of a transaction at offset {}. Reads straight from Redis cannot leave out aborted records, so "
+    "the archive does not support this topic. In a query, leave out option 'redis' to read through the Kafka protocol"
+)
 _LOGIN: Final = (
     "; reading straight from Redis needs the password of Redis, in addition to any login at the server: set option "
     "'redisPasswordFile' (the archive: --redis-password-file), or leave option 'redis' out to read through the Kafka "
@@ -73,8 +78,9 @@ def connect(url: str) -> redis.Redis:
 class LogReader:
     """A connection to the storage, which each process opens."""
 
-    def __init__(self, url: str) -> None:
-        """Prepare as `connect`."""
+    def __init__(self, url: str, *, committed: bool = False) -> None:
+        """Prepare as `connect`. `committed`: refuse records of transactions, as some may be aborted."""
+        self._committed = committed
         self._place = without_password(url)
         self._redis = connect(url)
 
@@ -208,7 +214,7 @@ class LogReader:
         unreadable: Unreadable | None = None,
         topic_id: str = "",
     ) -> Iterator["pa.RecordBatch"]:
-        """Return records; see `Log`. Raise StorageUnavailable."""
+        """Return records; see `Log`. Raise StorageUnavailable, OptionError."""
         name = str(offsets.partition)
         present = self._named(offsets.partition.topic)
         if topic_id and present is not None and str(present.id) != topic_id:
@@ -317,6 +323,8 @@ class LogReader:
                 raise _lost(name, position, min(stored.base_offset, offsets.end))
             if stored.base_offset >= offsets.end:
                 return
+            if self._committed and read_header(stored.batch).is_transactional:
+                raise OptionError(_TRANSACTION.format(name, stored.base_offset))
             yield stored.base_offset, stored.batch
             position = stored.next_offset
         if position < offsets.end and fail_on_data_loss:
