@@ -83,7 +83,7 @@ class _Full:
 
 def _broker() -> Broker:
     """One that answers what needs no storage."""
-    nothing: Any = SimpleNamespace(topics=None, groups=None, logs=None, native=None, documents=None)
+    nothing: Any = SimpleNamespace(topics=None, groups=None, transactions=None, logs=None, native=None, documents=None)
     return Broker(nothing, BrokerSettings.of(), SystemClock(), cluster_id="bench", stream_of=lambda *_: "")
 
 
