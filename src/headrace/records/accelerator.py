@@ -153,7 +153,6 @@ schemas: Callable[[Buffer, int, int, bool, bytes, int, int], tuple[list[tuple[by
 unfilled: Callable[[int], bytearray]
 """Return an uninitialized buffer. The caller must fill it before reading it."""
 
-open_offset_map = cleaning.PureOffsetMap
 try:
     import headrace.records._compiled as _compiled  # noqa: PLR0402  # mypy finds the stub only by this form
 except ImportError:  # no compiler at the installation
@@ -174,6 +173,7 @@ except ImportError:  # no compiler at the installation
     find = columns.find
     keyless = checks.keyless
     schemas = checks.schemas
+    open_offset_map = cleaning.PureOffsetMap
     open_columns = columns.PureColumns
     open_messages = messages.PureMessages
     publish = messages.publish
@@ -194,6 +194,7 @@ else:
     find = _compiled.find
     keyless = _compiled.keyless
     schemas = _compiled.schemas
+    open_offset_map = _compiled.OffsetMap
     open_columns = _compiled.Columns
     open_messages = _compiled.Messages
     publish = _compiled.publish

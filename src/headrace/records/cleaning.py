@@ -98,7 +98,7 @@ def add_batches(
     passed_over = _flags(len(batches), aborted)
     unreadable = 0
     for start, stop, sections in _parts(batches, passed_over, limit):
-        end, unread = offset_map.add(batches[start:stop], sections, passed_over[start:stop])
+        end, unread = offset_map.add(list(batches[start:stop]), sections, passed_over[start:stop])
         unreadable += len(unread)
         if end < stop - start:
             return Added(_INT64.unpack_from(batches[start + end])[0], unreadable)
@@ -138,7 +138,9 @@ def clean(
     unreadable: set[int] = set()
     horizons: list[int] = []
     for start, stop, sections in _parts(batches, flags, limit):
-        part = offset_map.clean(batches[start:stop], sections, flags[start:stop], now_ms, horizon_ms, clean_segment)
+        part = offset_map.clean(
+            list(batches[start:stop]), sections, flags[start:stop], now_ms, horizon_ms, clean_segment
+        )
         made, read, remaining, tombs, earliest, unread = part
         kept += made
         records_read += read

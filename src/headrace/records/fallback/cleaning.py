@@ -64,8 +64,8 @@ class PureOffsetMap:
     def add(self, batches: Sequence[bytes], sections: Sections, passed_over: bytes, /) -> tuple[int, list[int]]:
         """See `accelerator.OffsetMap`."""
         unreadable: list[int] = []
-        for index, (batch, section) in enumerate(zip(batches, sections, strict=True)):
-            if passed_over[index]:
+        for index, (batch, section, is_passed_over) in enumerate(zip(batches, sections, passed_over, strict=True)):
+            if is_passed_over:
                 continue
             if self.full:
                 return index, unreadable
@@ -100,13 +100,13 @@ class PureOffsetMap:
         unreadable: list[int] = []
         records_read = records_kept = tombstones = 0
         earliest: int | None = None
-        for index, (batch, section) in enumerate(zip(batches, sections, strict=True)):
+        for index, (batch, section, is_aborted) in enumerate(zip(batches, sections, aborted, strict=True)):
             try:
                 header = read_header(batch)
                 if header[5] & _CONTROL:
                     cleaned.append(batch)
                     continue
-                if aborted[index]:
+                if is_aborted:
                     cleaned.append(None)
                     records_read += max(header[12], 0)
                     continue
@@ -146,7 +146,7 @@ class PureOffsetMap:
 
     def _find(self, digest: bytes) -> tuple[int, int]:
         """Return the slot's place, and its offset or -1 if it is empty."""
-        slot = int.from_bytes(digest[:8], "little") * self._slots >> 64
+        slot = int.from_bytes(digest[:8], "little") % self._slots
         while True:
             place = slot * SLOT_BYTES
             known, following = _SLOT.unpack_from(self._table, place)
