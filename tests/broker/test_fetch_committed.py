@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from tests.broker.transactional import Log, sent
@@ -78,6 +79,66 @@ async def test_nothing_is_returned_without_its_list(
     lost = await asking
     assert (lost.error, lost.chunks, lost.size, lost.log_end) == (None, [], 0, 16)
     assert [each.first_offset for each in (await fetched(log, clock, 0)).aborted] == list(range(0, 16, 2))
+
+
+def meanwhile(log: Log, monkeypatch: pytest.MonkeyPatch, call: str, happens: Callable[[], None]) -> None:
+    """Let something happen just after storage has answered a call."""
+    original = getattr(log.storage.logs, call)
+
+    async def answered(*arguments: Any, **options: Any) -> Any:
+        found = await original(*arguments, **options)
+        happens()
+        return found
+
+    monkeypatch.setattr(log.storage.logs, call, answered)
+
+
+def trim(log: Log, log_start: int) -> None:
+    """What the leader does after retention, and what the next snapshot does in Redis."""
+    log.partition.local_start = log_start
+    assert log.partition.transactions is not None
+    log.partition.transactions.aborted.trim(log_start)
+    stored = log.storage.logs.logs[log.partition.stream].aborted
+    stored[:] = [each for each in stored if each.marker_offset >= log_start]
+
+
+def begin_recovery(log: Log) -> None:
+    log.partition.transactions = None
+
+
+@pytest.mark.parametrize("happens", [lambda log: trim(log, 6), begin_recovery], ids=["retention", "recovery"])
+@pytest.mark.parametrize("call", ["read", "aborted"])
+async def test_aborted_records_are_not_shown_if_their_list_goes_during_a_read(
+    log: Log,
+    clock: ManualClock,
+    drop_cached: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
+    happens: Callable[[Log], None],
+    call: str,
+) -> None:
+    await aborted_ones(log, 30)
+    drop_cached()
+    transactions = log.partition.transactions
+    meanwhile(log, monkeypatch, call, lambda: happens(log))
+    found = await fetched(log, clock, 0)
+    assert (found.error, found.chunks, found.size) == (None, [], 0)
+    log.partition.local_start, log.partition.transactions = 0, transactions
+    sink = Taken()
+    assert await read(log.partition, 0, sink, isolation=COMMITTED) == 0
+    assert sink.offsets == []
+
+
+async def test_a_reader_passes_over_a_bounded_number_of_hidden_bytes(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    await aborted_ones(log, 30)
+    log.stored(sent(0, producer=8, transaction=None))
+    monkeypatch.setattr("headrace.broker.partition.read.MOST_HIDDEN", 500)
+    sink, offset, reads = Taken(), 0, 0
+    while offset < 61:
+        following = await read(log.partition, offset, sink, isolation=COMMITTED)
+        assert following > offset
+        offset, reads = following, reads + 1
+    assert sink.offsets == [60]
+    assert reads > 5
 
 
 async def test_an_index_that_is_being_rebuilt_is_an_error(log: Log, clock: ManualClock) -> None:

@@ -115,8 +115,8 @@ class DelayedFetch:
 
     __slots__ = (
         "_again_ms", "_asks", "_budget", "_clock", "_deadline_ms", "_done", "_due", "_ends", "_first", "_granted",
-        "_max_bytes", "_min_bytes", "_missing", "_needs", "_older", "_pause_ms", "_task", "_timer", "_unsized",
-        "_waited_from", "_waiter", "_wakeups", "_watched", "waited",
+        "_local_starts", "_max_bytes", "_min_bytes", "_missing", "_needs", "_older", "_pause_ms", "_task", "_timer",
+        "_unsized", "_waited_from", "_waiter", "_wakeups", "_watched", "waited",
     )  # fmt: skip
 
     def __init__(
@@ -155,6 +155,8 @@ class DelayedFetch:
         self._missing = 0
         self._older: dict[int, tuple[int, list[AbortedTransaction]]] = {}
         """Partition -> aborted transactions from storage, whose markers are before an offset."""
+        self._local_starts: dict[int, int] = {}
+        """Partition that is read for committed records -> its first offset in Redis before the read."""
         self._ends: Sequence[int] = ()
         """Log end offsets known when storage was read. Empty: it was not read."""
         self._unsized = False
@@ -245,6 +247,8 @@ class DelayedFetch:
                 continue
             if partition.at_end(ask.offset, ask.isolation):
                 continue
+            if committed:
+                self._local_starts[index] = partition.local_start
             # Read-ahead waits its turn, else it would take the room of partitions that must be read.
             if (committed and ask.offset < partition.aborted_from) or not partition.cached(
                 ask.offset, ahead=not stored
@@ -384,7 +388,8 @@ class DelayedFetch:
             partition = ask.partition
             if not isinstance(partition, Exception) and answer.error is None:
                 if ask.isolation == COMMITTED:
-                    _list_aborted(partition, ask.offset, answer, *self._older.get(index, (0, [])))
+                    known = partition.local_start <= max(ask.offset, self._local_starts.get(index, 0))
+                    _list_aborted(partition, ask.offset, answer, *self._older.get(index, (0, [])), known=known)
                 answer.log_start = partition.log_start
                 answer.log_end = partition.log_end
                 answer.stable_end = partition.visible_end(Isolation.READ_COMMITTED)
@@ -457,20 +462,20 @@ class DelayedFetch:
 
 
 def _list_aborted(
-    partition: Readable, offset: int, answer: Found, listed_before: int, older: list[AbortedTransaction]
+    partition: Readable, offset: int, answer: Found, listed_before: int, older: list[AbortedTransaction], *, known: bool
 ) -> None:
     """List the aborted transactions of what is returned, as of now: a marker may have come while the fetch waited.
 
-    Those with a marker before `listed_before` are in `older`.
+    Those with a marker before `listed_before` are in `older`. `known`: retention has removed none of them.
     """
     if not answer.chunks:
         return
-    first = max(offset, listed_before)
-    if partition.aborted_from > first:
-        # Memory has forgotten some in the meantime. The client's next fetch reads them from storage.
+    first, end = max(offset, listed_before), next_offset(answer.chunks)
+    if not known or partition.aborted_from > first or end > partition.visible_end(COMMITTED):
+        # Memory has forgotten some in the meantime, or a recovery has begun. The client's next fetch gets the records.
         answer.chunks, answer.size = [], 0
         return
-    answer.aborted = older + partition.aborted(first, next_offset(answer.chunks))
+    answer.aborted = older + partition.aborted(first, end)
 
 
 def _weight(answer: Found) -> int:

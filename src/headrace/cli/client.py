@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 import msgspec
-from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_INVALID,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
 from headrace.cli.command import LOST, CommandFailed, Status, exit_status, sentence
@@ -350,11 +358,17 @@ class Client:
         return found
 
     def offsets(
-        self, partitions: Iterable[tuple[str, int]], spec: Callable[[], OffsetSpec], *, some: bool = False
+        self,
+        partitions: Iterable[tuple[str, int]],
+        spec: Callable[[], OffsetSpec],
+        *,
+        some: bool = False,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> dict[tuple[str, int], int]:
         """Return offsets of (topic, partition) by `OffsetSpec.earliest` or `latest`, without deleted ones.
 
-        `some`: also leave out partitions without an answer in a few seconds.
+        `some`: also leave out partitions without an answer in a few seconds. `isolation`: with READ_COMMITTED, the
+        latest offset is the last stable one.
         """
         wanted = [TopicPartition(topic, number) for topic, number in partitions]
         offsets: dict[tuple[str, int], int] = {}
@@ -362,11 +376,11 @@ class Client:
             *tries, last = SOME_S if some else _PATIENCE_S
             for patience_s in tries:
                 began = time.monotonic()
-                wanted = self._some_offsets(wanted, spec, patience_s, offsets, final=False)
+                wanted = self._some_offsets(wanted, spec, patience_s, offsets, isolation, final=False)
                 if not wanted:
                     return offsets
                 self._look_elsewhere(began, patience_s)
-            self._some_offsets(wanted, spec, last, offsets, final=not some)
+            self._some_offsets(wanted, spec, last, offsets, isolation, final=not some)
         return offsets
 
     def _look_elsewhere(self, began: float, patience_s: float) -> None:
@@ -385,12 +399,15 @@ class Client:
         spec: Callable[[], OffsetSpec],
         patience_s: float,
         offsets: dict[tuple[str, int], int],
+        isolation: IsolationLevel,
         *,
         final: bool,
     ) -> list[TopicPartition]:
         """Add answers and return unanswered partitions, an error if `final`. Deleted ones are in neither."""
         asked = (
-            self.admin.list_offsets({place: spec() for place in some}, request_timeout=patience_s)
+            self.admin.list_offsets(
+                {place: spec() for place in some}, isolation_level=isolation, request_timeout=patience_s
+            )
             for some in in_pieces(wanted)
         )
         again = []

@@ -1,9 +1,10 @@
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Producer
 from tests.harness.commands import Command, run
 
 from headrace.cli.client import Client
@@ -87,6 +88,65 @@ def test_where_tail_begins_and_what_it_shows(headrace: Any, timed: str, argument
     assert headrace.run("records", "tail", timed, *arguments, "--exit", "--format", "%v") == values
 
 
+@contextlib.contextmanager
+def with_an_open_transaction(running: Server, topic: str) -> Iterator[Producer]:
+    """A topic of one partition: a plain record, a committed, an aborted and an open transaction, and a plain record."""
+    run(running.kafka, "topics", "create", topic, "--partitions", "1")
+    run(running.kafka, "records", "produce", topic, stdin="plain\n")
+    producer = Producer({"bootstrap.servers": running.kafka, "transactional.id": topic, "linger.ms": 0})
+    producer.init_transactions(20)
+    for value in ("committed", "aborted", "open"):
+        producer.begin_transaction()
+        producer.produce(topic, value.encode())
+        producer.flush(20)
+        if value == "committed":
+            producer.commit_transaction(20)
+        if value == "aborted":
+            producer.abort_transaction(20)
+    run(running.kafka, "records", "produce", topic, stdin="after\n")
+    yield producer
+    with contextlib.suppress(KafkaException):
+        producer.abort_transaction(20)
+
+
+@pytest.fixture(scope="module")
+def transactions(running: Server) -> Iterator[str]:
+    with with_an_open_transaction(running, "transactions-shown"):
+        yield "transactions-shown"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "values"),
+    [
+        ([], ["plain", "committed"]),
+        (["--isolation", "read_committed"], ["plain", "committed"]),
+        (["--isolation", "read_uncommitted"], ["plain", "committed", "aborted", "open", "after"]),
+        (["--offset", "-1"], []),
+        (["--offset", "-1", "--isolation", "read_uncommitted"], ["after"]),
+        (["--offset", "latest"], []),
+    ],
+)
+def test_tail_shows_committed_records_by_default(
+    headrace: Any, transactions: str, arguments: list[str], values: list[str]
+) -> None:
+    start = [] if "--offset" in arguments else ["--from-beginning"]
+    shown = headrace.run("records", "tail", transactions, *start, *arguments, "--exit", "--format", "%v\\n")
+    assert shown.splitlines() == values
+
+
+def test_tail_shows_a_transaction_once_it_is_committed(running: Server) -> None:
+    topic = "transaction-followed"
+    arguments = ["--from-beginning", "--max", "4", "--format", "%v\\n"]
+    with (
+        with_an_open_transaction(running, topic) as producer,
+        Command(running.kafka, "records", "tail", topic, *arguments) as tail,
+    ):
+        assert [tail.out.readline() for _ in range(2)] == ["plain\n", "committed\n"]
+        producer.commit_transaction(20)
+        assert [tail.out.readline() for _ in range(2)] == ["open\n", "after\n"]
+        assert tail.status() == 0
+
+
 def test_tail_ends_when_the_topic_is_deleted(headrace: Any, running: Server) -> None:
     headrace.run("topics", "create", "soon-gone", "--partitions", "1")
     headrace.run("records", "produce", "soon-gone", stdin="a\n")
@@ -102,8 +162,8 @@ def test_a_topic_that_goes_while_it_is_looked_at_is_not_there(headrace: Any, mon
     headrace.run("topics", "create", "passing")
     offsets = Client.offsets
 
-    def and_it_goes(client: Client, partitions: Any, spec: Any) -> dict[tuple[str, int], int]:
-        found = offsets(client, partitions, spec)
+    def and_it_goes(client: Client, partitions: Any, spec: Any, **options: Any) -> dict[tuple[str, int], int]:
+        found = offsets(client, partitions, spec, **options)
         with contextlib.suppress(KafkaException):
             client.admin.delete_topics(["passing"])["passing"].result()
         return found

@@ -20,6 +20,8 @@ _LISTED = 32 << 10
 """Bytes of the newest batches passed to a sink at once. Many requests may read thousands of small batches in one
 turn of the event loop.
 """
+MOST_HIDDEN = 64 << 20
+"""Bytes of markers and aborted records that one read passes over. A producer may abort any number of records."""
 
 
 class Sink(Protocol):
@@ -50,6 +52,7 @@ async def read(
     """Read until the sink is full or the visible end is reached. Return the next offset.
 
     `not_before_ms` is as in `Sink.take`. `large_reads` is the budget for larger records than readers expect, if any.
+    A read of committed records leaves out markers and aborted records, and ends after `MOST_HIDDEN` bytes of them.
 
     Raises:
         OffsetOutOfRange: `offset` is before the log start or after the log end.
@@ -58,11 +61,13 @@ async def read(
     """
     partition.check_readable(offset)
     began = offset
+    if isolation != UNCOMMITTED:
+        sink = _CommittedSink(sink, partition)
     while offset < partition.visible_end(isolation) and (room := sink.room()) > 0:
         if partition.cached(offset) and (isolation == UNCOMMITTED or offset >= partition.aborted_from):
             wanted = min(room, _LISTED) if partition.cached(offset, ahead=False) else room
             pieces, _ = partition.read_cached(offset, wanted, whole_first=True, isolation=isolation)
-            following = await _take(partition, pieces, offset, sink, not_before_ms, isolation)
+            following = await sink.take(partition, pieces, offset, not_before_ms) if pieces else None
         else:
             try:
                 following = await _take_stored(
@@ -102,35 +107,54 @@ async def _take_stored(
             except NeedsRoom as wanted:
                 more = wanted.size
                 continue
-            return await _take(partition, pieces, offset, sink, not_before_ms, isolation)
+            return await sink.take(partition, pieces, offset, not_before_ms) if pieces else None
 
 
-async def _take(
-    partition: Source,
-    pieces: list[Buffer],
-    offset: int,
-    sink: Sink,
-    not_before_ms: int | None,
-    isolation: Isolation,
-) -> int | None:
-    """Give batches to the sink, for committed records without those of aborted transactions."""
-    if not pieces:
-        return None
-    if isolation == UNCOMMITTED:
-        return await sink.take(partition, pieces, offset, not_before_ms)
-    end, before = next_offset(pieces), partition.aborted_from
-    older = await partition.aborted_before(offset, before, end) if offset < before else []
-    kept = committed(pieces, [*older, *partition.aborted(max(offset, before), end)])
-    if not kept:
-        return end
-    following = await sink.take(partition, kept, offset, not_before_ms)
-    return end if following == next_offset(kept) else following
+class _CommittedSink:
+    """Passes committed records on to a sink."""
+
+    def __init__(self, sink: Sink, partition: Source) -> None:
+        self._sink = sink
+        self._partition = partition
+        self._hidden = 0
+        """Bytes that were left out."""
+        self._local_start = 0
+        """First offset in Redis when the last read began."""
+
+    def room(self) -> int:
+        self._local_start = self._partition.local_start
+        return self._sink.room() if self._hidden < MOST_HIDDEN else 0
+
+    async def take(self, partition: Source, batches: list[Buffer], offset: int, not_before_ms: int | None) -> int:
+        if not any(batch[_ATTRIBUTES_LOW] & _TRANSACTIONAL for batch in batches):
+            return await self._sink.take(partition, batches, offset, not_before_ms)
+        end = next_offset(batches)
+        aborted = await _aborted(partition, offset, end)
+        if partition.local_start > max(offset, self._local_start) or end > partition.visible_end(
+            Isolation.READ_COMMITTED
+        ):
+            # Retention has forgotten aborted transactions of this read, or a recovery has begun.
+            return offset
+        kept = committed(batches, aborted)
+        self._hidden += sum(map(len, batches)) - sum(map(len, kept))
+        if not kept:
+            return end
+        following = await self._sink.take(partition, kept, offset, not_before_ms)
+        return end if following == next_offset(kept) else following
+
+
+async def _aborted(partition: Source, offset: int, end: int) -> list[AbortedTransaction]:
+    """Return the aborted transactions of a range that was read."""
+    while True:
+        before = partition.aborted_from
+        older = await partition.aborted_before(offset, before, end) if offset < before else []
+        # Memory may have forgotten more of them in the meantime.
+        if partition.aborted_from <= max(offset, before):
+            return [*older, *partition.aborted(max(offset, before), end)]
 
 
 def committed(batches: list[Buffer], aborted: Sequence[AbortedTransaction]) -> list[Buffer]:
     """Return the batches without markers and without those of aborted transactions. None may be joined."""
-    if not any(batch[_ATTRIBUTES_LOW] & _TRANSACTIONAL for batch in batches):
-        return batches
     spans: dict[int, list[tuple[int, int]]] = {}
     for each in aborted:
         spans.setdefault(each.producer_id, []).append((each.first_offset, each.marker_offset))

@@ -40,6 +40,10 @@ class Readable(Protocol):
         """First readable offset."""
 
     @property
+    def local_start(self) -> int:
+        """First offset in Redis. Earlier offsets from `log_start` are in the archive."""
+
+    @property
     def log_end(self) -> int:
         """The high watermark: the offset after the last readable record."""
 
@@ -137,10 +141,6 @@ class Source(Readable, Protocol):
     @property
     def deleted(self) -> bool:
         """Whether its topic is deleted."""
-
-    @property
-    def local_start(self) -> int:
-        """First offset in Redis. Earlier offsets from `log_start` are in the archive."""
 
     @property
     def leader_epoch(self) -> int:

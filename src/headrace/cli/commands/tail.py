@@ -8,7 +8,15 @@ from operator import methodcaller
 from typing import cast
 
 import click
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import (
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 from confluent_kafka.admin import OffsetSpec
 
 from headrace.cli import record_lines
@@ -24,6 +32,10 @@ _QUIET_S = 5
 """Seconds without records before checking that the topic still exists."""
 _PATIENCE_S = 30
 """Seconds that a command with a defined end waits for a lost server."""
+_ISOLATION = {
+    "read_committed": IsolationLevel.READ_COMMITTED,
+    "read_uncommitted": IsolationLevel.READ_UNCOMMITTED,
+}
 
 
 @command(
@@ -35,6 +47,7 @@ _PATIENCE_S = 30
     headrace records tail flights --offset -3 --exit
     headrace records tail flights --from-beginning --exit --format '%p/%o %k: %v\\n'
     headrace records tail flights --partition 0 --from-beginning --exit --json | jq .value
+    headrace records tail flights --isolation read_uncommitted
     """,
 )
 @click.argument("topic", shell_complete=complete_topics)
@@ -57,7 +70,15 @@ _PATIENCE_S = 30
 )
 @click.option("--key", "-k", metavar="TEXT", help="Only records with this key.")
 @click.option("--max", "-n", "most", type=click.IntRange(min=1), metavar="N", help="Stop after N records.")
-@click.option("--exit", "-e", "--end", "to_end", is_flag=True, help="Stop at the log end offset of the start.")
+@click.option("--exit", "-e", "--end", "to_end", is_flag=True, help="Stop at the end offset of the start.")
+@click.option(
+    "--isolation",
+    type=click.Choice([*_ISOLATION]),
+    default="read_committed",
+    show_default=True,
+    help="read_committed leaves out records of aborted transactions, and ends before the oldest open transaction. "
+    "read_uncommitted shows all records.",
+)
 @click.option(
     "--format",
     "-f",
@@ -75,15 +96,19 @@ def tail(
     key: str | None,
     most: int | None,
     to_end: bool,
+    isolation: str,
     template: str | None,
     kafka: KafkaServer,
     as_json: bool,
 ) -> None:
-    """Show new records of TOPIC until Ctrl-C. Joins no group and commits nothing."""
+    """Show new records of TOPIC until Ctrl-C. Joins no group and commits nothing.
+
+    The end of each transaction takes an offset. So -N may show fewer than N records.
+    """
     at_most_one(from_beginning=from_beginning, offset=offset, since=since)
     printer = _printer(template, as_json)
     client = Client(kafka)
-    log = Range(client, topic, only)
+    log = Range(client, topic, only, _ISOLATION[isolation])
     starts = log.starts if from_beginning else log.at(offset, since)
     view = _View(client, topic, printer, most, key)
     if to_end:
@@ -95,6 +120,7 @@ def tail(
         group_id="headrace-tail",
         enable_auto_commit=False,
         enable_partition_eof=to_end,
+        isolation_level=isolation,
     )
     consumer.assign([TopicPartition(topic, number, start) for number, start in starts.items()])
     try:
@@ -260,12 +286,20 @@ _NUMBER = re.compile(r"(?P<sign>[+-]?)(?P<count>[0-9]{1,19})")
 class Range:
     """Offsets of a topic's selected partitions, and the start of the read."""
 
-    def __init__(self, client: Client, topic: str, only: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        topic: str,
+        only: tuple[int, ...],
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> None:
+        """Look up the partitions. For committed records, they end at their last stable offsets."""
         there = client.partitions(topic)
         for number in only:
             if number not in there:
                 raise client.no_partition(topic, number, there)
         self._client = client
+        self._isolation = isolation
         self._places = [(topic, number) for number in dict.fromkeys(only or there)]
         self.starts = self._look(OffsetSpec.earliest)
         self.ends = self._look(OffsetSpec.latest)
@@ -274,7 +308,7 @@ class Range:
             raise client.no_topic(topic, client.metadata.topics.keys() - {topic})
 
     def _look(self, spec: Callable[[], OffsetSpec]) -> dict[int, int]:
-        found = self._client.offsets(self._places, spec)
+        found = self._client.offsets(self._places, spec, isolation=self._isolation)
         return {number: offset for (_, number), offset in found.items()}
 
     def at(self, offset: str | None, since: str | None) -> dict[int, int]:

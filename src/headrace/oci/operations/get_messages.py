@@ -54,9 +54,9 @@ class Message(msgspec.Struct, rename="camel"):
 async def get_messages(call: Call) -> Answer:
     """Read messages from a cursor. Continue with `opc-next-cursor`, even after an empty response.
 
-    `oci.get.bytes` and `limit` bound the response. It has at least one message if one exists. With a group's cursor,
-    the request commits the messages of the previous response (`commitOnGet`), and reads the partitions that the
-    instance has reserved now.
+    `oci.get.bytes` and `limit` bound the response. It has at least one message if one exists, unless more than 64 MiB
+    of aborted transactions come first. With a group's cursor, the request commits the messages of the previous response
+    (`commitOnGet`), and reads the partitions that the instance has reserved now.
 
     Records from Kafka producers are messages, too. The timestamp is the record's: the producer's, or the server's if
     the topic has `message.timestamp.type=LogAppendTime`. Headers are omitted, because a message has no field for them.
