@@ -81,6 +81,20 @@ def jars() -> str:
     return f"{folder}/*"
 
 
+def java_command(*words: str, classes: str = "", heap_mib: int = 256) -> list[str]:
+    """A command for a JVM that starts fast; `classes` is the class path (default: `jars`)."""
+    options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", f"-Xmx{heap_mib}m"]
+    return ["java", *options, "-cp", classes or jars(), *words]
+
+
+def tool(main: str, *words: str, limit_s: float = 240) -> str:
+    """What one of Kafka's command line tools prints. Raises AssertionError with all its words when it fails."""
+    command = java_command(f"org.apache.kafka.tools.{main}", *words)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 @contextlib.contextmanager
 def apache_kafka(home: Path) -> Iterator[ApacheKafka]:
     """A broker with its data in `home`. Raises RuntimeError with the end of its log when it does not start."""
