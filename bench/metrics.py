@@ -37,7 +37,7 @@ from headrace.console.metrics import MetricsPage
 from headrace.kafka.errors import error_name
 from headrace.kafka.server.connection import Connection
 from headrace.kafka.server.listener import KafkaListener
-from headrace.metrics.counters import Counters, StoreFacts, TopicCounters
+from headrace.metrics.counters import Counters, Durations, StoreFacts, TopicCounters
 from headrace.metrics.unreadable_values import Unreadable
 from headrace.protocol.headers import encode_request_header
 from headrace.protocol.messages import ApiVersionsRequest
@@ -59,7 +59,7 @@ class _Full:
                 leader=None,
                 log_start=0,
                 log_end=1_000,
-                log=SimpleNamespace(fenced_reason=None),
+                log=SimpleNamespace(fenced_reason=None, transactions=None),
                 offline=None,
             )
             for number in range(_PARTITIONS)
@@ -71,6 +71,9 @@ class _Full:
             for number in range(topics)
         ]
         self.groups = SimpleNamespace(runners=tuple)
+        self.transactions = SimpleNamespace(coordinator=SimpleNamespace(runners=tuple), verified=Durations())
+        self.clock = SystemClock()
+        self.settings = BrokerSettings.of()
         self.quotas = SimpleNamespace(throttled={})
         self.ownership = Ownership(0)
         self.reads = ReadBudget()

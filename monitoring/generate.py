@@ -130,6 +130,32 @@ _GROUPS = (
         _GROUP,
     ),
 )
+_TRANSACTIONS = (
+    Panel(
+        "Open transactions",
+        "short",
+        (
+            (_sum("headrace_transactions", "instance"), "open {{instance}}"),
+            (_sum("headrace_transactions_overdue", "instance"), "above their timeout {{instance}}"),
+        ),
+    ),
+    _one(
+        "Oldest transaction",
+        "s",
+        f"max by (instance, cluster) ({_each('headrace_transaction_oldest_seconds')})",
+        "{{instance}} {{cluster}}",
+    ),
+    _one(
+        "Last stable offset lag",
+        "short",
+        f"max by (cluster, topic) ({_each('headrace_last_stable_offset_lag')})",
+        _TOPIC,
+        "Records that readers of committed records wait for.",
+    ),
+    Panel("Verification", "s", _percentiles("headrace_transaction_verification_seconds")),
+    _one("Partitions with late transactions", "short", _each("headrace_late_transaction_partitions"), _SERVER),
+    _one("Aborted transactions in memory", "short", _each("headrace_aborted_transactions"), _SERVER),
+)
 _STORAGE = (
     Panel(
         "Redis memory",
@@ -187,7 +213,8 @@ _MACHINE = (
     _one("Log lines lost", "short", _each("headrace_log_lines_lost_total"), _SERVER),
 )
 _ROWS = (
-    ("Requests", _REQUESTS), ("Topics", _TOPICS), ("Groups", _GROUPS), ("Storage", _STORAGE), ("Machine", _MACHINE),
+    ("Requests", _REQUESTS), ("Topics", _TOPICS), ("Groups", _GROUPS), ("Transactions", _TRANSACTIONS),
+    ("Storage", _STORAGE), ("Machine", _MACHINE),
 )  # fmt: skip
 
 

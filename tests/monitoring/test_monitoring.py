@@ -17,8 +17,10 @@ import msgspec
 import pytest
 from tests.harness.ports import free_ports
 from tests.harness.wire import Wire, batch
+from tests.kafka.transactions import TransactionalProducer
 from tests.oci.conftest import COMPARTMENT, Api
 
+from headrace.kafka.errors import Code
 from headrace.metrics.families import FAMILIES
 from headrace.testing import Server, server
 
@@ -147,6 +149,10 @@ def busy(running: Server, prometheus: Prometheus) -> Prometheus:
             wire.produce("watched", batch(b"value"))
         wire.fetch("watched", 0)
         wire.produce("not-there", batch(b"value"))
+        producer = TransactionalProducer(wire, "transactional", 2)
+        assert producer.initialize() == Code.NONE
+        assert producer.send("watched", b"value") == Code.NONE
+        assert producer.end(commit=True) == Code.NONE
     api = Api(running.http)
     stream = api.done("POST", "/streams", {"name": "stream", "partitions": 1, "compartmentId": COMPARTMENT})["id"]
     api.put(stream, (None, b"a"), (None, b"b"))

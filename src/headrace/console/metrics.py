@@ -9,7 +9,6 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from headrace import __version__
-from headrace.broker.broker import Broker
 from headrace.broker.group_lag import log_lags, topics_read
 from headrace.broker.time_lag import TimeLags
 from headrace.broker.topics.live import LiveTopic
@@ -17,6 +16,7 @@ from headrace.broker.virtual_clusters import DEFAULT, VirtualClusters
 from headrace.console.registry import PRINCIPAL, cluster_rule
 from headrace.console.sampler import in_pieces
 from headrace.console.server_data import process_facts
+from headrace.console.transaction_metrics import Brokers, write_transactions
 from headrace.http.shared_pages import SharedPages
 from headrace.metrics import families
 from headrace.metrics.counters import Counters, ProcessFacts, StoreFacts, TopicCounters
@@ -107,6 +107,7 @@ class MetricsPage:
             page.sample(families.UNREADABLE, count, labels(kind=kind))
         yield from _write_unopened(page, brokers)
         yield from _write_groups(page, brokers)
+        yield from write_transactions(page, brokers)
         yield from _write_topics(page, brokers)
         yield from _write_lags(page, brokers)
         yield from _write_time_lags(page, self._time_lags)
@@ -159,10 +160,6 @@ class MetricsPage:
             page.sample(families.THROTTLED, each.count, text)
         for text, each in throttled.items():
             page.sample(families.THROTTLED_TIME, each.ms / 1000, text)
-
-
-Brokers = list[tuple[str, Broker]]
-"""The label `cluster`, empty for the default virtual cluster, and the broker."""
 
 
 def _write_process(page: Exposition, facts: ProcessFacts) -> None:

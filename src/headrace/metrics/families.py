@@ -202,6 +202,48 @@ GROUP_LAG_SECONDS = Family(
     "record is in the archive, the age of the first record in Redis.",
 )
 
+TRANSACTIONS = Family(
+    "headrace_transactions",
+    Kind.GAUGE,
+    (),
+    "Open transactions that this broker coordinates: ongoing ones, and decided ones that have not ended everywhere.",
+)
+TRANSACTIONS_OVERDUE = Family(
+    "headrace_transactions_overdue",
+    Kind.GAUGE,
+    (),
+    "Those of them that are older than the timeout of their producer. After a restart, they have the whole time again.",
+)
+TRANSACTION_OLDEST = Family(
+    "headrace_transaction_oldest_seconds", Kind.GAUGE, (), "Age of the oldest of them; 0: none is open."
+)
+TRANSACTION_VERIFICATION = Family(
+    "headrace_transaction_verification_seconds",
+    Kind.HISTOGRAM,
+    (),
+    "Time that the first batch of a transaction in a partition waits for the coordinator.",
+)
+LATE_PARTITIONS = Family(
+    "headrace_late_transaction_partitions",
+    Kind.GAUGE,
+    (),
+    "Partitions with a transaction that is open 5 minutes longer than `transaction.max.timeout.ms`. Kafka has it as "
+    "PartitionsWithLateTransactionsCount.",
+)
+ABORTED = Family(
+    "headrace_aborted_transactions",
+    Kind.GAUGE,
+    (),
+    "Aborted transactions of this broker's partitions that are in memory, 32 bytes each. Older ones are in Redis.",
+)
+STABLE_LAG = Family(
+    "headrace_last_stable_offset_lag",
+    Kind.GAUGE,
+    ("topic",),
+    "Records that readers of committed records cannot see yet, in the partition that has most of them. Topics that "
+    "never had a transaction have no series.",
+)
+
 THROTTLED = Family(
     "headrace_throttled_total",
     Kind.COUNTER,

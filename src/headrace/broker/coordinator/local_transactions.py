@@ -6,6 +6,7 @@ Ends and verifications do not reach other brokers yet, so transactions need a si
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
+from time import perf_counter_ns
 from typing import Protocol
 from uuid import UUID
 
@@ -25,6 +26,7 @@ from headrace.groups.effects import Result as GroupResult
 from headrace.groups.errors import GroupError
 from headrace.groups.events import EndOffsets
 from headrace.groups.pending_offsets import OpenTransaction
+from headrace.metrics.counters import Durations
 from headrace.records.markers import NUMBERS, Marker
 from headrace.topics.errors import (
     InvalidProducerEpoch,
@@ -103,6 +105,8 @@ class LocalTransactions:
         self._ask_group: AskGroup
         self._confirming: set[asyncio.Task[None]] = set()
         self._refusing = False
+        self.verified = Durations()
+        """Time that first batches of transactions have waited for the coordinator."""
 
     def connect(self, topics: KnownTopics, ask_group: AskGroup) -> None:
         """Use these topics and groups as participants."""
@@ -208,6 +212,7 @@ class LocalTransactions:
         task.add_done_callback(self._confirming.discard)
 
     async def _confirm(self, participant: PartitionId, copies: int, append: Append, done: AdmitDone) -> None:
+        began_ns = perf_counter_ns()
         # Clients retry it, at the next server.
         result: int | Exception = StorageUnavailable("the server stops")
         try:
@@ -223,6 +228,7 @@ class LocalTransactions:
         except TransactionRefused as error:
             result = append_error(error.error)
         finally:
+            self.verified.add((perf_counter_ns() - began_ns) // 1_000)
             done(result)
 
     async def join(
