@@ -279,3 +279,17 @@ async def test_changes_before_a_catch_up_count_even_if_they_arrive_after_a_looku
     assert site.follower.taken != before
     assert await site.follower.catch_up(before)
     assert not await site.follower.catch_up()
+
+
+async def test_metadata_is_current_once_all_changes_are_loaded(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether a topic was deleted is certain only then."""
+    monkeypatch.setattr(metadata_listener, "_CATCH_UP_S", 0.01)
+    assert await site.follower.is_current()
+    site.redis.tell(Leader(10, 2))
+    assert not await site.follower.is_current()
+    site.redis.may_read.set()
+    await until(lambda: STREAM in site.learnt)
+    await _some_turns()
+    assert await site.follower.is_current()
+    site.follower.load_everything()
+    assert not await site.follower.is_current()

@@ -22,6 +22,7 @@ from tests.harness.brokers import Brokers, brokers
 from tests.harness.waiting import wait_for
 from tests.harness.wire import batch
 
+from headrace.http.peers.transactions import ENDS, QUESTIONS
 from headrace.testing.oci import OciClients
 
 PARTITIONS = 6
@@ -152,6 +153,9 @@ def test_forged_requests_between_brokers_are_rejected(three: Brokers, client: Ba
     for method, path, headers in (
         ("POST", "/headrace/append?cluster=default&topic=x&id=0&partition=0", {}),
         ("POST", "/headrace/append?cluster=default&topic=x&id=0&partition=0", forged),
+        ("POST", ENDS, {}),
+        ("POST", ENDS, forged),
+        ("POST", QUESTIONS, forged),
         ("GET", f"/20180418/streams/{stream}/groups/g", forged),
     ):
         connection = http.client.HTTPConnection(place, timeout=60)

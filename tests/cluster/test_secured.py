@@ -28,6 +28,7 @@ from tests.harness.waiting import wait_for
 
 from headrace.broker.config.keys import STANDARD_AUTHORIZER
 from headrace.cli import main
+from headrace.http.peers.transactions import ENDS, QUESTIONS
 from headrace.security.tls.files import GeneratedFiles, create
 from headrace.testing import Server, server
 from headrace.testing.oci import OciClients
@@ -167,6 +168,9 @@ def test_connections_between_brokers_are_closed_to_others(secured: Secured) -> N
     for method, path, headers in (
         ("POST", "/headrace/append?cluster=default&topic=x&id=0&partition=0", {}),
         ("POST", "/headrace/append?cluster=default&topic=x&id=0&partition=0", forged),
+        ("POST", ENDS, {}),
+        ("POST", ENDS, forged),
+        ("POST", QUESTIONS, forged),
         ("GET", f"/20180418/streams/{stream}/groups/g", forged),
     ):
         connection = http.client.HTTPSConnection(place, timeout=60, context=context)

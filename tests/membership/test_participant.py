@@ -1,9 +1,10 @@
 """A broker comes back where it can keep its place, and judges others only where it is sure of itself."""
 
+import msgspec
 import pytest
 
 from headrace.membership.participant import Participant, Proposal
-from headrace.membership.view import Member, View
+from headrace.membership.view import FEATURES, Member, View
 
 ME, OTHER = (
     Member(node_id=node, incarnation=name, process="", host="here", port=node) for node, name in ((1, "a"), (2, "b"))
@@ -66,3 +67,12 @@ def test_who_is_not_in_what_redis_has_left_comes_back_behind_what_it_has_seen() 
     assert broker.mind.changed(View(7, (ME, OTHER), 5)).adopt is not None
     broker.beat(View(4, (OTHER,)), 1)
     assert broker.proposal == Proposal(4, 7, (ME, OTHER))
+
+
+def test_features_that_an_older_broker_has_dropped_are_proposed_again() -> None:
+    me = msgspec.structs.replace(ME, features=FEATURES)
+    mind = Participant(me, SESSION_MS, INTERVAL_MS)
+    mind.sent(0)
+    assert mind.answered(1, BOTH, {}).propose == Proposal(5, 5, (me, OTHER))
+    mind.sent(INTERVAL_MS)
+    assert mind.answered(INTERVAL_MS + 1, View(6, (me, OTHER), 5), {}).propose is None

@@ -10,10 +10,10 @@ from headrace.broker.brokers.leader_reader import RemotePartitionReader
 from headrace.broker.brokers.leadership import Leadership
 from headrace.broker.config.keys import KEY_PREFIX
 from headrace.broker.config.settings import BrokerSettings
+from headrace.broker.coordinator.cluster_transactions import ClusterTransactions
 from headrace.broker.coordinator.coordination import Coordination
 from headrace.broker.coordinator.groups import GroupCoordinator
 from headrace.broker.coordinator.instances import Instances
-from headrace.broker.coordinator.local_transactions import LocalTransactions
 from headrace.broker.fetch import Wakeups
 from headrace.broker.native.adoption import adopt
 from headrace.broker.native.conversion import NativeGroupOffsets, convert
@@ -106,7 +106,7 @@ class Broker:
         self.archives = parts.archives
         self._services = parts
         self._snapshots = SnapshotSchedule()
-        self.transactions = LocalTransactions(
+        self.transactions = ClusterTransactions(
             storage.transactions,
             parts.running,
             settings.transactions,
@@ -114,6 +114,7 @@ class Broker:
             self.ownership,
             cluster,
             parts.lane,
+            lambda: parts.transaction_peers,
         )
         leading = Leadership(
             self.ownership,

@@ -71,6 +71,9 @@ class MetadataListener:
         self._taken = _NOTHING
         """Last change that is loaded."""
         self._everything = False
+        """Whether everything must be loaded."""
+        self._whole = True
+        """Whether everything is loaded up to `_taken`."""
         self._stopped = False
         self._task: asyncio.Task[None] | None = None
         self._looks = SingleFlight(self._look)
@@ -114,10 +117,19 @@ class MetadataListener:
         wanted = await self._storage.last_change()
         if _place(wanted) <= _place(before):
             return False
+        await self._load_up_to(wanted)
+        return True
+
+    async def is_current(self) -> bool:
+        """Load all current changes, or time out. Return whether all are loaded. Raises StorageUnavailable."""
+        wanted = await self._storage.last_change()
+        await self._load_up_to(wanted)
+        return _place(self._taken) >= _place(wanted) and self._whole and not self._everything
+
+    async def _load_up_to(self, wanted: str) -> None:
         deadline = asyncio.get_running_loop().time() + _CATCH_UP_S
         while _place(self._taken) < _place(wanted) and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(_LOOK_S)
-        return True
 
     async def current(self) -> None:
         """Return when all earlier changes are loaded, or cannot be loaded soon.
@@ -145,9 +157,9 @@ class MetadataListener:
         while not self._stopped:
             try:
                 if self._everything:
-                    self._everything, upto = False, self._last
+                    self._everything, self._whole, upto = False, False, self._last
                     await self._load()
-                    self._taken = upto
+                    self._whole, self._taken = True, upto
                 last = self._last
                 found = await self._storage.changes(last, _WAIT_MS)
                 whole = not found or await self._storage.has_change(last)

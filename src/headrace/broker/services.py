@@ -8,6 +8,7 @@ from headrace.broker.brokers.leadership import LeaderRegistry
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.coordinator.group_runner import GroupMemory
+from headrace.broker.coordinator.remote_transactions import TransactionPeers
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.producer_total import ProducerTotal
 from headrace.broker.partition.remote_log import Archives, Lake
@@ -64,5 +65,7 @@ class Services:
         self.quotas = Quotas(documents, settings, clock)
         """Quotas."""
         self.running = running or clock
+        self.transaction_peers: TransactionPeers | None = None
+        """The other brokers, for transactions. None: a single server, or one that starts."""
         self.refusal: Callable[[], str] = str
         """Returns why the server accepts no records; empty: it does."""

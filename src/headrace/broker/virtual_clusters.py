@@ -94,7 +94,7 @@ class VirtualClusters:
         self.settings = settings
         self._storage = storage
         self._stream_of = stream_of
-        self._parts = parts = parts or Services(storage.documents, settings, clock)
+        self.services = parts = parts or Services(storage.documents, settings, clock)
         self.reads, self.lane, self.decompression = parts.reads, parts.lane, parts.decompression
         self.record_checker = parts.record_checker
         self.ownership, self.leaders = parts.ownership, parts.leaders
@@ -110,7 +110,7 @@ class VirtualClusters:
 
     def explain_refusals(self, refusal: Callable[[], str]) -> None:
         """Have `refusal` return why the server accepts no records, empty while it does; see `Broker.check_writable`."""
-        self._parts.refusal = refusal
+        self.services.refusal = refusal
 
     def subscribe(self, listener: ClusterListener) -> None:
         """Add a listener after the others."""
@@ -229,8 +229,8 @@ class VirtualClusters:
         self.leaders.stop()
         # Concurrently: each may wait for Redis for seconds.
         await asyncio.gather(*(broker.stop() for broker in self._brokers.values()))
-        if self._parts.archives is not None:
-            await self._parts.archives.stop()
+        if self.services.archives is not None:
+            await self.services.archives.stop()
 
     def _open(self, name: str, storage: Storage, cluster_id: str) -> Broker:
         broker = Broker(
@@ -240,7 +240,7 @@ class VirtualClusters:
             cluster_id=cluster_id,
             stream_of=self._namer(name),
             cluster=name,
-            parts=self._parts,
+            parts=self.services,
             listen=partial(ClusterTopics, self),
             others=_Others(self, name),
             native_stream_of=self._namer(name, native=True),

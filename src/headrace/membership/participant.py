@@ -127,6 +127,9 @@ class Participant:
         if dead:
             proposal = Proposal(found.number, found.number, without(found.members, dead))
             return Step(adopt, proposal, silent=self._silent(now_ms, dead))
+        if self.me not in found.members:
+            # An older version has changed the view. It drops the fields that it does not know.
+            return Step(adopt, Proposal(found.number, found.number, joined(found.members, self.me)))
         return Step(adopt)
 
     def _silent(self, now_ms: int, dead: list[Member]) -> tuple[tuple[Member, int], ...]:

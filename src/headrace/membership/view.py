@@ -8,9 +8,14 @@ node that joins or leaves moves only its own keys.
 from collections.abc import Collection, Iterable, Mapping
 from hashlib import blake2b
 from heapq import nsmallest
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 import msgspec
+
+TRANSACTIONS: Final = "transactions"
+"""Feature of a broker that ends transactions, and answers questions about them, for other brokers."""
+FEATURES: Final = (TRANSACTIONS,)
+"""What this version supports, in ascending order. Brokers use a feature only while all of them have it."""
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +36,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
     http: str = ""
     """URL of its HTTP listener for the other brokers, without a path."""
+    features: tuple[str, ...] = ()
+    """What its version supports, of `FEATURES`."""
 
     def at(self, listener: str) -> tuple[str, int] | None:
         """Return host and port of a listener, if it exists."""

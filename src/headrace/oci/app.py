@@ -4,11 +4,8 @@ Every response is JSON in Oracle's format. Every failure has an error code.
 """
 
 import asyncio
-import contextlib
 import re
-import secrets
-import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -24,7 +21,7 @@ from headrace.broker.coordinator.event_log import logs_requests
 from headrace.broker.runtime.clock import pause
 from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.http.peers.peers import Peers
-from headrace.http.peers.signature import HEADER, SECRET_SIZE, PeerSigner
+from headrace.http.peers.signature import HEADER
 from headrace.metrics.counters import TICKS, Counters
 from headrace.oci import operations
 from headrace.oci.api.authentication import RequestAuthenticator
@@ -412,33 +409,18 @@ async def _send(send: Send, status: int, answer: Answer, content: bytes, request
     await send({"type": "http.response.body", "body": content})
 
 
-SECRETS, SEALS = "peer.secrets", "seals"
-"""Kind and id of the document with the secret."""
-
-
-@contextlib.asynccontextmanager
-async def serve_api(
+def open_api(
     service: OciService,
     clusters: VirtualClusters,
     clients: RequestAuthenticator,
     counters: Counters,
     catching_up: CatchingUp | None,
-    tls: Callable[[], ssl.SSLContext] = ssl.create_default_context,
-) -> AsyncIterator[tuple[OciApp, AppendApp | None]]:
-    """Yield the API and its endpoint for other brokers, or None. Raises StorageUnavailable.
-
-    Without `catching_up` no other brokers exist.
-    """
-    if catching_up is None:
-        yield OciApp(service, clients, counters), None
-        return
-    documents = clusters.default.storage.documents
-    seals = PeerSigner(await documents.keep(SECRETS, SEALS, secrets.token_bytes(SECRET_SIZE)))
-    peers = Peers(clusters.ownership, seals, clusters.clock, clusters.settings.broker_session_timeout_ms, tls)
+    peers: Peers | None,
+) -> tuple[OciApp, AppendApp | None]:
+    """Return the API and its endpoint for other brokers, or None. Without `catching_up` and `peers` none exist."""
+    if catching_up is None or peers is None:
+        return OciApp(service, clients, counters), None
     service.puts = AppendRouter(peers, clusters, catching_up)
-    app = OciApp(service, SealAuthenticator(seals, clients), counters)
+    app = OciApp(service, SealAuthenticator(peers.seals, clients), counters)
     app.groups, app.catching_up = GroupForwarder(peers, clusters), catching_up
-    try:
-        yield app, AppendApp(clusters, seals)
-    finally:
-        peers.close()
+    return app, AppendApp(clusters, peers.seals)

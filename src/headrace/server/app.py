@@ -36,8 +36,7 @@ from headrace.lakehouse.read.catalog import Lake
 from headrace.metrics.counters import ConnectedClient, Counters, StoreCounters
 from headrace.oci.api.authentication import Authenticator
 from headrace.oci.api.service import OciService
-from headrace.oci.app import LISTENER, OciApp, is_ours
-from headrace.oci.app import serve_api as oci_api
+from headrace.oci.app import LISTENER, OciApp, is_ours, open_api
 from headrace.oci.forwarding.append_router import PATH as APPENDS
 from headrace.oci.settings import OciSettings
 from headrace.schema_registry.app import is_registry
@@ -49,6 +48,7 @@ from headrace.server.config import ServerOptions, StartError
 from headrace.server.console import Observed, shown, visitors_of
 from headrace.server.health import HealthCheck
 from headrace.server.listeners import KafkaListeners, Listening, open_listeners
+from headrace.server.peers import Endpoints, connected
 from headrace.server.process import DelayWatch, Stop, limit_cache_with_file_reader, prepared, settle_memory
 from headrace.server.record_decoder import RegistryDecoder
 from headrace.server.schema_registry import opened_registry, registry_app
@@ -140,9 +140,11 @@ async def _answering(
         clusters.subscribe(kafka)
         await kafka.start(listening.kafka, stack)
         catching_up = None if brokers is None else brokers.catching_up
-        oci_app, appends = await stack.enter_async_context(
-            oci_api(service, clusters, Authenticator(oci), counters, catching_up, listening.towards_peers)
-        )
+        connecting = connected(clusters, brokers, listening.towards_peers)
+        peers, endpoints = await stack.enter_async_context(connecting)
+        oci_app, appends = open_api(service, clusters, Authenticator(oci), counters, catching_up, peers)
+        if appends is not None:
+            endpoints = {**endpoints, APPENDS: appends}
         connections = {**kafka.connections, LISTENER: lambda: http.connections}
         health = HealthCheck(storage, clusters, counters.store, clusters.clock)
         clusters.explain_refusals(lambda: health.refusal)
@@ -166,7 +168,7 @@ async def _answering(
         reset = _reset(service, schemas)
         people = _for_people(observed, visitors, forms, reset, settings, health.look, oci_app, front, stack)
         registry = None if schemas is None else registry_app(schemas, clusters, visitors, catching_up)
-        apis = _http_apis(oci_app, appends, people, registry)
+        apis = _http_apis(oci_app, endpoints, people, registry)
         front.open(_traced(apis, service, tracing), health.look)
         stack.push_async_callback(front.close)
         first, *more = listening.addresses.items()
@@ -296,13 +298,12 @@ def _for_people(
     return visitors.known(http_app.create(health, (erasing, *routes), otherwise=pages.before(otherwise)))
 
 
-def _http_apis(oci: OciApp, appends: ASGIApp | None, people: ASGIApp, registry: ASGIApp | None) -> ASGIApp:
+def _http_apis(oci: OciApp, endpoints: Endpoints, people: ASGIApp, registry: ASGIApp | None) -> ASGIApp:
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         app: ASGIApp = oci if scope["type"] == "http" and is_ours(scope["path"]) else people
         if registry is not None and is_registry(scope["path"]):
             app = registry
-        if appends is not None and scope["path"] == APPENDS:
-            app = appends
+        app = endpoints.get(scope["path"], app)
         await app(scope, receive, send)
 
     return application

@@ -17,7 +17,7 @@ from headrace.broker.runtime.clock import Clock
 from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.http.peers.connections import Connections, Tls
 from headrace.http.peers.neighbours import Neighbours
-from headrace.membership.view import Member, View
+from headrace.membership.view import FEATURES, Member, View
 from headrace.server.config import StartError
 from headrace.server.listeners import reached_host
 from headrace.storage.brokers import RedisMembership
@@ -99,6 +99,10 @@ class Brokers:
             return _nothing_to_follow
         return partial(self._follower.catch_up, self._follower.taken)
 
+    async def is_current(self) -> bool:
+        """Apply the changes made until now. Return whether all are applied. Raises StorageUnavailable."""
+        return self._follower is not None and await self._follower.is_current()
+
     async def hand_over(self, *, leave: bool) -> None:
         """Stop following changes; with `leave`, hand over partitions and leave the cluster."""
         await self.stop_following()
@@ -129,6 +133,7 @@ def _member(node_id: int, advertised: Mapping[str, tuple[str, int]], http: str) 
         port=port,
         endpoints=tuple(told) if len(told) > 1 else (),
         http=http,
+        features=FEATURES,
     )
 
 

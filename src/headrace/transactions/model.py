@@ -1,6 +1,6 @@
 """A transactional ID's state, its participants and its limits."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Annotated
 from uuid import UUID
@@ -78,6 +78,25 @@ class GroupId(msgspec.Struct, frozen=True, order=True, cache_hash=True, gc=False
 
 Participant = PartitionId | GroupId
 
+
+def grouped(participants: Iterable[Participant]) -> tuple[dict[UUID, tuple[int, ...]], tuple[str, ...]]:
+    """Return the partitions by topic ID, and the groups. Both are sorted."""
+    indexes: dict[UUID, list[int]] = {}
+    groups = []
+    for each in participants:
+        if isinstance(each, PartitionId):
+            indexes.setdefault(each.topic_id, []).append(each.index)
+        else:
+            groups.append(each.name)
+    return {topic_id: tuple(sorted(indexes[topic_id])) for topic_id in sorted(indexes)}, tuple(sorted(groups))
+
+
+def listed(partitions: Mapping[UUID, Iterable[int]], groups: Iterable[str]) -> list[Participant]:
+    """Return participants from their form in `grouped`."""
+    found = [PartitionId(topic_id, index) for topic_id, indexes in partitions.items() for index in indexes]
+    return [*found, *(GroupId(name) for name in groups)]
+
+
 _Epoch = Annotated[int, msgspec.Meta(ge=NO_EPOCH, le=FENCE_EPOCH)]
 _ProducerId = Annotated[int, msgspec.Meta(ge=NO_PRODUCER_ID)]
 _Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -114,22 +133,12 @@ class StoredTransaction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
     def participants(self) -> list[Participant]:
         """Return the partitions and groups."""
-        partitions = [
-            PartitionId(topic_id, index) for topic_id, indexes in self.partitions.items() for index in indexes
-        ]
-        return [*partitions, *(GroupId(name) for name in self.groups)]
+        return listed(self.partitions, self.groups)
 
     def with_participants(self, participants: Iterable[Participant]) -> "StoredTransaction":
         """Return the state with these participants only."""
-        indexes: dict[UUID, list[int]] = {}
-        groups = []
-        for each in participants:
-            if isinstance(each, PartitionId):
-                indexes.setdefault(each.topic_id, []).append(each.index)
-            else:
-                groups.append(each.name)
-        partitions = {topic_id: tuple(sorted(indexes[topic_id])) for topic_id in sorted(indexes)}
-        return msgspec.structs.replace(self, partitions=partitions, groups=tuple(sorted(groups)))
+        partitions, groups = grouped(participants)
+        return msgspec.structs.replace(self, partitions=partitions, groups=groups)
 
     @property
     def producer_after(self) -> "tuple[int, int]":

@@ -14,10 +14,10 @@ from urllib.parse import urlencode
 import pytest
 import redis
 
+from headrace.http.peers.peers import SEALS, SECRETS
 from headrace.http.peers.signature import HEADER, PeerSigner
 from headrace.oci.api.publisher import MOST_BATCH
 from headrace.oci.api.registry import OPERATIONS, Nothing, Operation
-from headrace.oci.app import SEALS, SECRETS
 from headrace.oci.forwarding.append_router import PATH
 from headrace.records.build import build
 from headrace.security.access.principal import Principal

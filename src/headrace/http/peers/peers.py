@@ -1,21 +1,30 @@
 """Execution of requests by their owner, with retries during a takeover."""
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from headrace.aio.retry import Backoff, retry
 from headrace.broker.brokers.ownership import Ownership
+from headrace.broker.ports import DocumentStorage
 from headrace.broker.runtime.clock import Clock
 from headrace.http.peers.connections import Connections, Lost, PeerAnswer, Tls
-from headrace.http.peers.signature import HEADER, PeerSigner
+from headrace.http.peers.signature import HEADER, SECRET_SIZE, PeerSigner
 from headrace.membership.view import Member
 from headrace.security.access.principal import Principal
 
 _TAKEOVER_MS = 5_000
 """Maximum time until a new owner serves, after the old one is declared dead."""
 _AGAIN_S = 0.05
+SECRETS, SEALS = "peer.secrets", "seals"
+"""Kind and id of the document with the secret."""
 T = TypeVar("T")
+
+
+async def keyspace_signer(documents: DocumentStorage) -> PeerSigner:
+    """Return the signer with the keyspace's secret, which the first broker creates. Raises StorageUnavailable."""
+    return PeerSigner(await documents.keep(SECRETS, SEALS, secrets.token_bytes(SECRET_SIZE)))
 
 
 class NotHere(Exception):

@@ -2,7 +2,7 @@
 
 Behavior
 - The cluster membership determines the coordinator of each group and transactional id.
-- Transactions need a single broker. With several ones, a transactional id has COORDINATOR_NOT_AVAILABLE.
+- While a live broker runs a version without transactions, a transactional id has COORDINATOR_NOT_AVAILABLE.
 
 Version notes
 - 1: key types. 3: flexible. 4: many keys per request (KIP-699). 5: an error of transactions.
@@ -22,7 +22,7 @@ from headrace.security.access.required_acls import Operation, ResourceType
 Coordinator = FindCoordinatorResponse.Coordinator
 GROUP, TRANSACTION = 0, 1
 _NOWHERE = -1
-_SEVERAL_BROKERS = "transactions need a single broker, and others are alive"
+_NO_TRANSACTIONS = "a live broker runs a version without transactions, or starts"
 
 
 def _keys(key_type: int) -> Names:
@@ -70,7 +70,7 @@ def handle(request: FindCoordinatorRequest, context: RequestContext) -> AnswerIt
     def find(key: str) -> Coordinator:
         if request.key_type == TRANSACTION:
             if context.broker.transactions.unavailable:
-                return _refused(key, Code.COORDINATOR_NOT_AVAILABLE, _SEVERAL_BROKERS)
+                return _refused(key, Code.COORDINATOR_NOT_AVAILABLE, _NO_TRANSACTIONS)
             node_id = context.broker.transactions.coordinator_of(key)
         elif request.key_type == GROUP:
             node_id = context.broker.coordinator_of(key)

@@ -14,7 +14,7 @@ Version notes
 from collections.abc import Iterator
 from uuid import UUID
 
-from headrace.broker.coordinator.local_transactions import TransactionRefused
+from headrace.broker.coordinator.cluster_transactions import TransactionRefused
 from headrace.groups.effects import CommitResult
 from headrace.groups.events import TxnOffsetCommit
 from headrace.groups.model import OffsetAndMetadata

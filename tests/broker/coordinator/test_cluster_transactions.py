@@ -1,7 +1,7 @@
 """Transactions of one server, over a real storage: what logs and groups ask, and the ends that they get."""
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
@@ -12,13 +12,14 @@ from tests.broker.world import World
 from tests.harness.coordinated import turns
 from tests.harness.waiting import until
 
-from headrace.broker.coordinator.local_transactions import TransactionRefused, append_error
+from headrace.broker.coordinator.cluster_transactions import TransactionRefused, append_error
 from headrace.broker.coordinator.transaction_runner import Participants
 from headrace.broker.partition.source import COMMITTED, UNCOMMITTED
 from headrace.broker.topics.live import LiveTopic
 from headrace.groups.events import TxnOffsetCommit
 from headrace.groups.model import OffsetAndMetadata, TopicPartition
 from headrace.groups.pending_offsets import OpenTransaction
+from headrace.membership.view import FEATURES, Member, View
 from headrace.records.build import build
 from headrace.topics.errors import (
     InvalidProducerEpoch,
@@ -149,7 +150,7 @@ async def test_a_deleted_topic_has_ended_and_others_have_not(world: World) -> No
     here, gone = PartitionId(live.topic.id, 0), PartitionId(UUID(int=5), 0)
     missing, group = PartitionId(live.topic.id, 7), GroupId("g")
     with structlog.testing.capture_logs() as lines:
-        ended = await world.broker.transactions.end(call(here, gone, missing, group))
+        ended = await world.broker.transactions.participants.end(call(here, gone, missing, group))
     assert set(ended) == {here, gone, group}
     assert [line["participants"] for line in lines] == [1]
 
@@ -158,8 +159,8 @@ async def test_a_later_epoch_has_ended_it(world: World) -> None:
     live = await world.topic()
     here = PartitionId(live.topic.id, 0)
     transactions = world.broker.transactions
-    assert set(await transactions.end(call(here, epoch=5))) == {here}
-    assert set(await transactions.end(call(here, epoch=4))) == {here}
+    assert set(await transactions.participants.end(call(here, epoch=5))) == {here}
+    assert set(await transactions.participants.end(call(here, epoch=4))) == {here}
 
 
 async def test_a_topic_that_may_exist_has_not_ended(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +169,7 @@ async def test_a_topic_that_may_exist_has_not_ended(world: World, monkeypatch: p
 
     monkeypatch.setattr(world.broker.topics.others, "find", unknown)
     with structlog.testing.capture_logs() as lines:
-        assert await world.broker.transactions.end(call(PartitionId(UUID(int=5), 0))) == []
+        assert await world.broker.transactions.participants.end(call(PartitionId(UUID(int=5), 0))) == []
     assert [line["reason"] for line in lines] == ["not loaded"]
 
 
@@ -225,24 +226,30 @@ async def test_offsets_of_a_group(world: World) -> None:
     assert world.broker.groups.positions("g")[TopicPartition("flights", 0)].offset == 3
 
 
-async def test_other_brokers_make_transactions_unavailable(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_older_broker_makes_transactions_unavailable(world: World) -> None:
     await world.topic()
     producer = await init(world)
-    transactions = world.broker.transactions
-    others = SimpleNamespace(others=["another"], owner_of=cast("Callable[[str], int]", lambda key: 1))
-    monkeypatch.setattr(transactions, "_ownership", others)
+    transactions, ownership = world.broker.transactions, world.broker.ownership
+    older, newer = (
+        Member(node_id=9, incarnation="a", process="", host="h", port=1, features=features)
+        for features in ((), FEATURES)
+    )
+    me = Member(node_id=world.broker.node_id, incarnation="me", process="", host="h", port=2)
     with structlog.testing.capture_logs() as lines:
+        ownership.view = View(1, (me, older))
         event: Any = Add(token=object(), producer_id=producer[0], epoch=producer[1], participants=(GroupId("g"),))
         for _ in range(2):
             result = await transactions.request("id", event)
             assert result.error is E.COORDINATOR_NOT_AVAILABLE
-    assert [(line["log_level"], line["brokers"]) for line in lines] == [("error", 2)]
+    assert [(line["log_level"], line["brokers"]) for line in lines] == [("error", [9])]
     assert transactions.coordinator_of("id") == -1
     assert isinstance(await send(world, producer), NotEnoughReplicas)
     with pytest.raises(StorageUnavailable):
         await transactions.may_end("g", OpenTransaction("id", *producer, 1))
-    others.others = []
-    assert transactions.coordinator_of("id") == 1
+    ownership.view = View(2, (me, newer))
+    assert transactions.coordinator_of("id") == -1, "not connected with it"
+    ownership.view = None
+    assert transactions.coordinator_of("id") == world.broker.node_id
     assert isinstance(await send(world, producer), Appended)
 
 

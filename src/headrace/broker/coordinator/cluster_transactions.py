@@ -1,33 +1,26 @@
-"""Transactions of one virtual cluster on this server: the coordinator, its participants, and what both sides ask.
+"""Transactions of one virtual cluster: what logs, groups and clients ask, and the coordinators that respond.
 
-Ends and verifications do not reach other brokers yet, so transactions need a single broker.
+The coordinator of a transactional ID may be this or another broker. Logs and groups ask either. Clients find theirs.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
-from functools import partial
+from collections.abc import Awaitable, Callable
 from time import perf_counter_ns
-from typing import Protocol
-from uuid import UUID
 
 import structlog
 
-from headrace.aio.tasks import in_slices
 from headrace.broker.brokers.ownership import Ownership
+from headrace.broker.coordinator.participants import AskGroup, ClusterParticipants, KnownTopics, Peers
+from headrace.broker.coordinator.remote_transactions import Question, RemoteAnswer, RemoteQuestion
 from headrace.broker.coordinator.transactions import TransactionCoordinator, transaction_ownership
 from headrace.broker.partition.admission import AdmitDone
-from headrace.broker.partition.participant import transaction_ended
 from headrace.broker.ports import TransactionStorage
 from headrace.broker.runtime.clock import Clock
+from headrace.broker.runtime.retry import backoff
 from headrace.broker.runtime.scheduler import CooperativeScheduler
-from headrace.broker.topics.live import LiveTopic
-from headrace.groups.effects import EndOffsetsResult
-from headrace.groups.effects import Result as GroupResult
-from headrace.groups.errors import GroupError
-from headrace.groups.events import EndOffsets
 from headrace.groups.pending_offsets import OpenTransaction
+from headrace.membership.view import TRANSACTIONS
 from headrace.metrics.counters import Durations
-from headrace.records.markers import NUMBERS, Marker
 from headrace.topics.errors import (
     InvalidProducerEpoch,
     InvalidTransactionState,
@@ -37,33 +30,17 @@ from headrace.topics.errors import (
     TransactionUnverified,
 )
 from headrace.topics.model import Append
-from headrace.transactions.effects import AddResult, EndParticipants, LookupResult, Result, VerifyResult, refusal
+from headrace.transactions.effects import AddResult, LookupResult, Result, VerifyResult, refusal
 from headrace.transactions.errors import RETRIABLE, TransactionError
 from headrace.transactions.events import Add, Lookup, Request, Verify
 from headrace.transactions.model import TV2, GroupId, Participant, PartitionId, TransactionSettings
 
-_AT_ONCE = 500
-"""Participants that end at the same time."""
-_ONE_S = 5.0
-"""Maximum seconds for one participant. The coordinator calls again."""
-_ALL_MS = 15_000
-"""Milliseconds after which no more participants are called, so that the coordinator learns which have ended."""
+_AGAIN_MS, _SELDOM_MS, _PATIENCE_MS = 50, 500, 5_000
+"""First and longest delay before the coordinator is looked up again, and the time after which the client retries."""
+_REMOTE_S = 2.0
+"""Maximum seconds for a question of another broker. Others wait for the same response."""
 _ABORTABLE = frozenset({TransactionError.TRANSACTION_ABORTABLE, TransactionError.POLICY_VIOLATION})
 _log = structlog.get_logger("headrace.broker.coordinator")
-
-
-class KnownTopics(Protocol):
-    """Topics by name in the virtual cluster, and by ID in all of them."""
-
-    def named(self, name: str) -> LiveTopic:
-        """Return a topic. Raises UnknownTopic."""
-
-    def anywhere(self, topic_id: UUID) -> LiveTopic | None:
-        """Return a topic, or None if it was deleted. Raises StorageUnavailable if this is not certain."""
-
-
-AskGroup = Callable[[str, EndOffsets], Awaitable[GroupResult]]
-"""Sends a request to a group."""
 
 
 def append_error(error: TransactionError) -> TopicError:
@@ -81,8 +58,8 @@ def append_error(error: TransactionError) -> TopicError:
     return InvalidTransactionState(f"the coordinator of the transaction responded with {error.name}")
 
 
-class LocalTransactions:
-    """Transactions of one virtual cluster. Implements `Participants`, `Admit` and `OpenTransactions`."""
+class ClusterTransactions:
+    """Transactions of one virtual cluster. Implements `Admit` and `OpenTransactions`."""
 
     def __init__(
         self,
@@ -93,16 +70,24 @@ class LocalTransactions:
         ownership: Ownership,
         cluster: str,
         lane: CooperativeScheduler,
+        peers: Peers = lambda: None,
     ) -> None:
         """Call `connect` before the first request."""
         self._clock = clock
         self._ownership = ownership
-        self._key = partial(ownership.transaction_key, cluster)
+        self._cluster = cluster
+        self._peers = peers
+        self.participants = ClusterParticipants(ownership, cluster, clock, peers)
         self.coordinator = TransactionCoordinator(
-            storage, clock, settings, self, new_producer_id, transaction_ownership(ownership, cluster), lane
+            storage,
+            clock,
+            settings,
+            self.participants,
+            new_producer_id,
+            transaction_ownership(ownership, cluster),
+            lane,
         )
         self._topics: KnownTopics
-        self._ask_group: AskGroup
         self._confirming: set[asyncio.Task[None]] = set()
         self._refusing = False
         self.verified = Durations()
@@ -111,89 +96,69 @@ class LocalTransactions:
     def connect(self, topics: KnownTopics, ask_group: AskGroup) -> None:
         """Use these topics and groups as participants."""
         self._topics = topics
-        self._ask_group = ask_group
+        self.participants.connect(topics, ask_group)
 
     @property
     def unavailable(self) -> bool:
-        """Whether other brokers are alive, which ends of transactions do not reach. Logs the first refusal."""
-        others = len(self._ownership.others)
-        if others and not self._refusing:
-            _log.error("transactions are rejected: they need a single broker", brokers=others + 1)
-        self._refusing = bool(others)
-        return self._refusing
+        """Whether a live broker has no transactions between brokers. Logs the first refusal."""
+        others = self._ownership.others
+        without = [each.node_id for each in others if TRANSACTIONS not in each.features]
+        if without and not self._refusing:
+            _log.error("transactions are rejected: brokers run a version without them", brokers=without)
+        self._refusing = bool(without)
+        return self._refusing or (bool(others) and self._peers() is None)
 
     def coordinator_of(self, transactional_id: str) -> int:
         """Return the node ID of the coordinator. -1: none."""
-        return -1 if self.unavailable else self._ownership.owner_of(self._key(transactional_id))
+        return -1 if self.unavailable else self._owner_of(transactional_id)
+
+    def _owner_of(self, transactional_id: str) -> int:
+        return self._ownership.owner_of(self._ownership.transaction_key(self._cluster, transactional_id))
 
     async def request(self, name: str, event: Request, given_up: Callable[[], bool] = lambda: False) -> Result:
-        """See `TransactionCoordinator.request`."""
+        """Send a client's request to the coordinator, which must be this broker.
+
+        See `TransactionCoordinator.request`.
+        """
         if self.unavailable:
             return refusal(event, TransactionError.COORDINATOR_NOT_AVAILABLE)
         return await self.coordinator.request(name, event, given_up)
 
-    # Participants
-
-    async def end(self, call: EndParticipants) -> Collection[Participant]:
-        """See `Participants`."""
-        until_ms = self._clock.ticks_ms() + _ALL_MS
-        ended: list[Participant] = []
-        errors: list[str] = []
-        async for part in in_slices(call.participants, partial(self._end_one, call), _AT_ONCE):
-            ended += (each for each, error in part if not error)
-            errors += (error for _, error in part if error)
-            if self._clock.ticks_ms() >= until_ms:
-                break
-        if errors:
-            _log.warning(
-                "participants have not ended a transaction yet",
-                producer_id=call.producer_id,
-                participants=len(errors),
-                reason=errors[0],
-            )
-        return ended
-
-    async def _end_one(self, call: EndParticipants, participant: Participant) -> str:
-        """Return why a participant has not ended the transaction. Empty: it has."""
+    async def answer(self, question: RemoteQuestion) -> RemoteAnswer:
+        """Respond to a question of another broker as the coordinator."""
+        event = question.event()
         try:
-            async with asyncio.timeout(_ONE_S):
-                if isinstance(participant, GroupId):
-                    return await self._end_group(call, participant)
-                await self._end_partition(call, participant)
-        except InvalidProducerEpoch:
-            # A later epoch, for example of an administrator's marker, has ended it.
-            return ""
-        except (TopicError, TimeoutError) as error:
-            return str(error) or type(error).__name__
-        return ""
+            async with asyncio.timeout(_REMOTE_S):
+                result = await self.coordinator.request(question.transactional_id, event)
+        except TimeoutError:
+            result = refusal(event, TransactionError.COORDINATOR_LOAD_IN_PROGRESS)
+        return RemoteAnswer.of(result)
 
-    async def _end_partition(self, call: EndParticipants, participant: PartitionId) -> None:
-        live = self._topics.anywhere(participant.topic_id)
-        if live is None:
-            if self.unavailable:
-                raise StorageUnavailable("another broker may have moved the topic")
-            return
-        partition = live.partition(participant.index)
-        partition.check_led()
-        if partition.log is None:
-            # Converted to a native topic, which has no transactions.
-            return
-        marker = Marker(call.producer_id, call.epoch, call.commit, call.number % NUMBERS)
-        await transaction_ended(partition.log, marker)
+    async def _ask(self, name: str, event: Question, given_up: Callable[[], bool]) -> Result:
+        """Ask the coordinator of a transactional ID on any broker, and the next one if it moves."""
+        until_ms = self._clock.ticks_ms() + _PATIENCE_MS
+        again = backoff(self._clock, _AGAIN_MS, _SELDOM_MS)
+        while True:
+            result = await self._ask_owner(name, event, given_up)
+            moved = result.error is TransactionError.NOT_COORDINATOR and bool(self._ownership.others)
+            if not moved or given_up() or self._clock.ticks_ms() >= until_ms:
+                return result
+            await again.pause()
 
-    async def _end_group(self, call: EndParticipants, participant: GroupId) -> str:
-        event = EndOffsets(
-            token=object(),
-            producer_id=call.producer_id,
-            producer_epoch=call.epoch,
-            commit=call.commit,
-            number=call.number,
-        )
-        result = await self._ask_group(participant.name, event)
-        assert isinstance(result, EndOffsetsResult)
-        if result.error is None or result.error is GroupError.INVALID_PRODUCER_EPOCH:
-            return ""
-        return f"group {participant.name!r}: {result.error.name}"
+    async def _ask_owner(self, name: str, event: Question, given_up: Callable[[], bool]) -> Result:
+        if self.unavailable:
+            return refusal(event, TransactionError.COORDINATOR_NOT_AVAILABLE)
+        owner = self._owner_of(name)
+        if owner == self._ownership.node_id:
+            return await self.coordinator.request(name, event, given_up)
+        member, peers = self._ownership.member(owner), self._peers()
+        if member is None or peers is None:
+            return refusal(event, TransactionError.NOT_COORDINATOR)
+        try:
+            answer = await peers.ask(member, RemoteQuestion.of(self._cluster, name, event))
+        except StorageUnavailable:
+            return refusal(event, TransactionError.NOT_COORDINATOR)
+        return answer.result(event)
 
     # Questions of logs and groups
 
@@ -259,7 +224,7 @@ class LocalTransactions:
             )
         else:
             event = Verify(token=object(), producer_id=producer_id, epoch=epoch, participants=participants)
-        result = await self.request(transactional_id, event, given_up)
+        result = await self._ask(transactional_id, event, given_up)
         assert isinstance(result, AddResult | VerifyResult)
         if result.error is not None:
             raise TransactionRefused(result.error)
@@ -275,7 +240,7 @@ class LocalTransactions:
             epoch=transaction.producer_epoch,
             participant=GroupId(group),
         )
-        result = await self.request(transaction.transactional_id, event)
+        result = await self._ask(transaction.transactional_id, event, lambda: False)
         assert isinstance(result, LookupResult)
         if result.error is not None:
             raise StorageUnavailable(f"transactional ID {transaction.transactional_id!r}: {result.error.name}")
