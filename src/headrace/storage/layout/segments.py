@@ -1,0 +1,37 @@
+"""Hash of a compacted log's cleaned segments, and their entries.
+
+A segment is a stream of its own with the entries of `headrace.storage.layout.entries`, except for their ids:
+`0-<next offset>`. `s` counts the bytes of the segment.
+"""
+
+from collections.abc import Sequence
+
+from headrace.topics.segments import CleanedLog, CleanedSegment
+
+FIELDS = ("rows", "end", "next")
+
+
+def decode(answer: Sequence[bytes | None]) -> CleanedLog:
+    """Parse the values of `FIELDS`, of which the last may be left out.
+
+    A row is `<number>:<first offset>:<end>:<bytes>:<newest time>:<batches>`.
+
+    Raises:
+        ValueError: Headrace did not write them.
+    """
+    rows, end, *following = answer
+    return CleanedLog(
+        tuple(CleanedSegment(*map(int, row.split(b":"))) for row in (rows or b"").split()),
+        int(end or 0),
+        int(following[0] or 0) if following else 0,
+    )
+
+
+def entry_id(next_offset: int) -> str:
+    """Return the id of the entry that ends before an offset."""
+    return f"0-{next_offset}"
+
+
+def range_start(offset: int) -> str:
+    """Return the start of an XRANGE from the batch of `offset`, or the next one."""
+    return entry_id(offset + 1)
