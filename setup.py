@@ -46,10 +46,11 @@ def extensions() -> list[Extension]:
     compiled = (
         "_compiled.c", "_header.c", "_crc32c.c", "_record.c", "_columns.c", "_encode.c", "_messages.c", "_publish.c",
         "_base64.c", "_receipts.c", "_find.c", "_checks.c", "_some.c",
+        "_offset_map.c", "_clean.c",
     )  # fmt: skip
     streams = ("_streams.c", "_header_text.c", "_base64.c", "_crc32c.c", "_record.c")
     headers = tuple(
-        RECORDS / name for name in ("_compiled.h", "_header.h", "_writing.h", "_base64.h", "_header_text.h")
+        RECORDS / name for name in ("_compiled.h", "_header.h", "_writing.h", "_base64.h", "_header_text.h", "_clean.h")
     )
     return [
         extension("records._compiled", [RECORDS / name for name in compiled], headers),

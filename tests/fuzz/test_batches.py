@@ -8,13 +8,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.harness.mutation import bounded, mutated
 
-from headrace.records import accelerator, streams
+from headrace.records import accelerator, cleaning, streams
 from headrace.records.arrow import decode
 from headrace.records.build import build
 from headrace.records.compression import compress, decompress
 from headrace.records.errors import BatchError, CorruptBatch
 from headrace.records.fallback import columns as fallback_columns
 from headrace.records.fallback import encode, header
+from headrace.records.fallback.cleaning import PureOffsetMap
 from headrace.records.fallback.columns import PureColumns
 from headrace.records.fallback.messages import PureMessages
 from headrace.records.fallback.streams import xadd_arguments
@@ -209,6 +210,74 @@ def test_any_bytes_as_entries_of_a_stream(
     by_python = outcome(xadd_arguments, section, *asked)
     if CorruptBatch not in (found, by_python):
         assert found == by_python
+
+
+SEED = bytes(range(16))
+HEADERS_OF_BATCHES = st.builds(
+    struct.Struct(">qiibIhiqqqhii").pack,
+    OFFSETS,
+    st.just(0),
+    st.just(3),
+    st.just(2),
+    st.just(0),
+    st.sampled_from([0, 0, 0, 1, 4, 8, 0x10, 0x20, 0x40, 0x48, 0x7F]),
+    COUNTS,
+    TIMESTAMPS,
+    TIMESTAMPS,
+    st.integers(-1, 3),
+    st.just(0),
+    st.just(0),
+    COUNTS,
+)
+
+
+def signed(header_and_records: tuple[bytes, bytes]) -> bytes:
+    """A batch with a valid length and CRC."""
+    data = b"".join(header_and_records)
+    data = data[:8] + (len(data) - 12).to_bytes(4, "big") + data[12:]
+    return data[:17] + header.crc32c(data[21:]).to_bytes(4, "big") + data[21:]
+
+
+STORED = st.lists(st.tuples(HEADERS_OF_BATCHES, SECTIONS).map(signed) | mutated(BATCHES) | BATCHES, max_size=5)
+
+
+@given(
+    batches=STORED,
+    section=st.none() | SECTIONS,
+    flags=st.binary(min_size=5, max_size=5).map(lambda flags: bytes(flag >> 7 for flag in flags)),
+    slots=st.integers(2, 9),
+    now=TIMESTAMPS,
+    horizon=TIMESTAMPS,
+    clean_segment=st.booleans(),
+)
+def test_any_bytes_as_batches_to_be_cleaned(
+    batches: list[bytes],
+    section: bytes | None,
+    flags: bytes,
+    slots: int,
+    now: int,
+    horizon: int,
+    clean_segment: bool,
+) -> None:
+    flags = flags[: len(batches)]
+    found = []
+    for kind in (accelerator.open_offset_map, PureOffsetMap):
+        offsets = kind(slots, SEED)
+        sections = [None if section is None else bounded(section)] * len(batches)
+        added = offsets.add([bounded(batch) for batch in batches], sections, flags)
+        found.append((added, offsets.clean(batches, sections, flags, now, horizon, clean_segment)))
+    assert found[0] == found[1]
+    offsets = accelerator.open_offset_map(slots, SEED)
+    cleaning.add_batches(offsets, batches, limit=1_000)
+    cleaning.clean(
+        batches,
+        offsets,
+        producers_with_data=set(),
+        now_ms=max(now, 0),
+        delete_retention_ms=9,
+        clean_segment=clean_segment,
+        limit=1_000,
+    )
 
 
 @given(codec=st.integers(1, 4), data=st.binary(max_size=100))

@@ -5,7 +5,7 @@ from types import ModuleType
 import pytest
 
 from headrace.records import accelerator
-from headrace.records.fallback import checks, columns, encode, header, messages
+from headrace.records.fallback import checks, cleaning, columns, encode, header, messages
 
 try:
     import headrace.records._compiled as extension
@@ -25,6 +25,7 @@ PURE = {
     "some": columns.some,
     "keyless": checks.keyless,
     "schemas": checks.schemas,
+    "open_offset_map": cleaning.PureOffsetMap,
     "open_columns": columns.PureColumns,
     "open_messages": messages.PureMessages,
     "publish": messages.publish,

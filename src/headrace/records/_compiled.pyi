@@ -89,6 +89,26 @@ def publish(
 ) -> Shares | None: ...
 def receipts(places: Buffer, told: list[Told | None], head: bytes, tail: bytes, /) -> bytes: ...
 
+class OffsetMap:
+    full: bool
+    memory_bytes: int
+    def __init__(self, slots: int, seed: bytes) -> None: ...
+    def __len__(self) -> int: ...
+    def get(self, key: bytes, /) -> int | None: ...
+    def add(
+        self, batches: Sequence[bytes], sections: Sequence[Buffer | None], passed_over: bytes, /
+    ) -> tuple[int, list[int]]: ...
+    def clean(
+        self,
+        batches: Sequence[bytes],
+        sections: Sequence[Buffer | None],
+        aborted: bytes,
+        now_ms: int,
+        horizon_ms: int,
+        clean_segment: bool,
+        /,
+    ) -> tuple[list[bytes | None], int, int, int, int | None, list[int]]: ...
+
 class Messages:
     count: int
     size: int

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from headrace.records.errors import NoRecordCode
-from headrace.records.fallback import checks, columns, header, messages
+from headrace.records.fallback import checks, cleaning, columns, header, messages
 from headrace.records.fallback import encode as fallback_encode
 from headrace.records.fallback.encode import ArrowColumn, Fields, Section
 from headrace.records.fallback.header import Buffer
@@ -80,6 +80,57 @@ class MessageWriter(Protocol):
         """Remove and return the JSON array."""
 
 
+class OffsetMap(Protocol):
+    """Hashes of keys (128 bits) with the last offset of each; see `records.cleaning`.
+
+    One thread at a time may use it. Otherwise, methods raise RuntimeError.
+    """
+
+    def __len__(self) -> int:
+        """Number of keys."""
+
+    @property
+    def full(self) -> bool:
+        """Whether there is no place for another key."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of its memory. It does not grow."""
+
+    def get(self, key: bytes, /) -> int | None:
+        """Return the last offset of a key, or None."""
+
+    def add(
+        self, batches: Sequence[bytes], sections: Sequence[Buffer | None], passed_over: bytes, /
+    ) -> tuple[int, list[int]]:
+        """Add the keys of batches. `sections` has the decompressed records of the compressed ones.
+
+        A batch is passed over if its byte in `passed_over` is not zero. Other threads can run.
+
+        Returns:
+            The index of the first batch with a key for which there was no place, or the number of batches.
+            The indexes of batches that cannot be read.
+        """
+
+    def clean(
+        self,
+        batches: Sequence[bytes],
+        sections: Sequence[Buffer | None],
+        aborted: bytes,
+        now_ms: int,
+        horizon_ms: int,
+        clean_segment: bool,
+        /,
+    ) -> tuple[list[bytes | None], int, int, int, int | None, list[int]]:
+        """Return what remains of batches; see `fallback.cleaning.CleanedSections`.
+
+        Control batches remain, and do not count. Changed batches of any codec have plain records. Other threads can
+        run.
+        """
+
+
+open_offset_map: Callable[[int, bytes], OffsetMap]
+"""Takes the number of slots, at least 2, and a seed of 16 bytes."""
 open_columns: Callable[[int, int, bool], ColumnBuilder]
 """Takes the maximum rows and bytes of the columns, and whether to include headers."""
 open_messages: Callable[..., MessageWriter]
@@ -122,6 +173,7 @@ except ImportError:  # no compiler at the installation
     find = columns.find
     keyless = checks.keyless
     schemas = checks.schemas
+    open_offset_map = cleaning.PureOffsetMap
     open_columns = columns.PureColumns
     open_messages = messages.PureMessages
     publish = messages.publish
@@ -142,6 +194,7 @@ else:
     find = _compiled.find
     keyless = _compiled.keyless
     schemas = _compiled.schemas
+    open_offset_map = _compiled.OffsetMap
     open_columns = _compiled.Columns
     open_messages = _compiled.Messages
     publish = _compiled.publish

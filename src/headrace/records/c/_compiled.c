@@ -200,7 +200,8 @@ PyMODINIT_FUNC PyInit__compiled(void)
     if (module
         && (PyModule_AddStringConstant(module, "CRC32C", headrace_crc32c_kind()) < 0
             || PyModule_AddType(module, &headrace_columns_type) < 0
-            || PyModule_AddType(module, &headrace_messages_type) < 0))
+            || PyModule_AddType(module, &headrace_messages_type) < 0
+            || PyModule_AddType(module, &headrace_offset_map_type) < 0))
         Py_CLEAR(module);
     return module;
 }

@@ -48,11 +48,14 @@ typedef struct {
     int32_t previous_offset_delta;
 } Walk;
 
+enum { SHORTEST_RECORD = 7 }; /* bytes: one per field */
 /* Start a records section. Return 0, or -1 with CorruptBatch set if it is too short for so many records. */
 int headrace_start_walk(Walk *walk, const Py_buffer *payload, int32_t count, int32_t last_offset_delta);
 /* Read the next record. Return 0, or -1 with CorruptBatch set. `at` and `remaining` move only on success. Other
  * threads can run. */
 int headrace_next_record(Walk *walk, Record *record);
+/* The same without the error. Return NULL, or what is wrong. It needs no Python. */
+const char *headrace_read_record(Walk *walk, Record *record);
 /* Read the header at `at` of a valid record, and return the next position. */
 const uint8_t *headrace_read_header(const uint8_t *at, const Record *record, Header *header);
 /* Check that no bytes follow the last record. Return 0, or -1 with CorruptBatch set. */
@@ -164,6 +167,9 @@ PyObject *headrace_publish(PyObject *module, PyObject *args);
 
 /* _receipts.c */
 PyObject *headrace_receipts(PyObject *module, PyObject *args);
+
+/* _offset_map.c */
+extern PyTypeObject headrace_offset_map_type;
 
 /* _columns.c */
 extern PyTypeObject headrace_columns_type;

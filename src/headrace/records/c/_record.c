@@ -93,8 +93,7 @@ static int corrupt(const Walk *walk, const char *what)
 
 int headrace_start_walk(Walk *walk, const Py_buffer *payload, int32_t count, int32_t last_offset_delta)
 {
-    enum { SHORTEST = 7 }; /* bytes of a record: one per field */
-    if (count < 0 || count > payload->len / SHORTEST) {
+    if (count < 0 || count > payload->len / SHORTEST_RECORD) {
         PyErr_Format(headrace_corrupt_batch, "%d records in %zd bytes", count, payload->len);
         return -1;
     }
@@ -103,35 +102,41 @@ int headrace_start_walk(Walk *walk, const Py_buffer *payload, int32_t count, int
     return 0;
 }
 
-int headrace_next_record(Walk *walk, Record *record)
+const char *headrace_read_record(Walk *walk, Record *record)
 {
     int32_t size;
     const uint8_t *at = read_varint(walk->at, walk->end, &size);
     if (!at || size < 0 || size > walk->end - at)
-        return corrupt(walk, "its length goes beyond the batch");
+        return "its length goes beyond the batch";
     const uint8_t *end = at + size;
     if (at == end)
-        return corrupt(walk, "it is empty");
+        return "it is empty";
     at++; /* attributes: none are defined */
     if (!(at = read_varlong(at, end, &record->timestamp_delta))
         || !(at = read_varint(at, end, &record->offset_delta))
         || !(at = read_bytes(at, end, &record->key, &record->key_size))
         || !(at = read_bytes(at, end, &record->value, &record->value_size))
         || !(at = read_varint(at, end, &record->header_count)) || record->header_count < 0)
-        return corrupt(walk, "a field goes beyond the record");
+        return "a field goes beyond the record";
     record->headers = at;
     record->header_bytes = 0;
     if (record->header_count && !(at = read_headers(at, end, record)))
-        return corrupt(walk, "a header goes beyond the record");
+        return "a header goes beyond the record";
     record->end = end;
     if (at != end)
-        return corrupt(walk, "bytes are left over in it");
+        return "bytes are left over in it";
     if (record->offset_delta <= walk->previous_offset_delta || record->offset_delta > walk->last_offset_delta)
-        return corrupt(walk, "its offset is not between the one before and the batch's last");
+        return "its offset is not between the one before and the batch's last";
     walk->previous_offset_delta = record->offset_delta;
     walk->at = end;
     walk->remaining--;
-    return 0;
+    return NULL;
+}
+
+int headrace_next_record(Walk *walk, Record *record)
+{
+    const char *what = headrace_read_record(walk, record);
+    return what ? corrupt(walk, what) : 0;
 }
 
 int headrace_walk_ended(const Walk *walk)
