@@ -131,8 +131,11 @@ class NoSegments:
     async def write(self, stream: str, number: int, batches: Sequence[CleanedBatch]) -> None:
         raise AssertionError("nothing is cleaned here")
 
-    async def swap(self, stream: str, number: int, replacement: int | None) -> None:
+    async def swap(self, stream: str, numbers: Sequence[int], replacement: int | None) -> None:
         raise AssertionError("nothing is cleaned here")
+
+    async def is_memory_short(self, stream: str) -> bool:
+        return False
 
     async def close(self, stream: str) -> None:
         raise AssertionError("nothing is cleaned here")

@@ -130,8 +130,10 @@ class BareStorage:
         stream = topic.streams[partition]
         term, log_end = self._ends[stream]
         self._run("snapshot", [state_of(stream), producers_of(stream)], [term, log_end, ""])
-        wanted, arguments = set(kept), []
-        for entry_id, fields in self._redis.xrange(stream):
+        wanted: set[int] = set(kept)
+        arguments: list[Any] = []
+        found: Any = self._redis.xrange(stream)
+        for entry_id, fields in found:
             if peek(fields[b"b"]).base_offset in wanted:
                 arguments += [entry_id.rpartition(b"-")[2], fields[b"b"], fields[b"t"]]
         keys = [stream, state_of(stream), clean_of(stream), segment_of(stream, number)]

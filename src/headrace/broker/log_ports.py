@@ -109,8 +109,11 @@ class LogSegments(Protocol):
     async def write(self, stream: str, number: int, batches: Sequence[CleanedBatch]) -> None:
         """Add batches to the segment that will replace another one. It begins with the next number."""
 
-    async def swap(self, stream: str, number: int, replacement: int | None) -> None:
-        """Replace a segment by the written one; None removes it."""
+    async def swap(self, stream: str, numbers: Sequence[int], replacement: int | None) -> None:
+        """Replace neighboring segments by the written one; None removes them."""
+
+    async def is_memory_short(self, stream: str) -> bool:
+        """Whether the Redis of a log has used most of its `maxmemory`."""
 
     async def close(self, stream: str) -> None:
         """Remove a written segment that replaced none, if there is one."""

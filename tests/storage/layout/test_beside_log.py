@@ -26,7 +26,7 @@ OWNERS: dict[str, Callable[[RawLog, int], Any]] = {
         "clean_write", [log.state, log.clean, f"{log.clean}:0"], term, 0, 1, made(0, term), 5
     ),
     "clean_swap": lambda log, term: log.run(
-        "clean_swap", [log.state, log.clean, f"{log.clean}:0", f"{log.clean}:1"], term, 0, 1
+        "clean_swap", [log.state, log.clean, f"{log.clean}:1", f"{log.clean}:0"], term, 1, 0
     ),
     "clean_close": lambda log, term: log.run("clean_close", [log.state, log.clean, f"{log.clean}:0"], term, 0),
 }

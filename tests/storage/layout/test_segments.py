@@ -15,4 +15,4 @@ def test_a_log_that_was_never_cleaned_has_none() -> None:
 
 
 def test_a_range_begins_after_the_entry_before_it() -> None:
-    assert (segments.range_start(5), segments.entry_id(5)) == ("0-6", "0-5")
+    assert segments.bounds(5, 9) == ("0-6", "0-9")

@@ -112,7 +112,7 @@ async def test_the_next_leader_knows_the_segments(start: Start, link: Any) -> No
     with pytest.raises(Fenced):
         await owner.storage.logs.segments.write(STREAM, before.next_number, [])
     with pytest.raises(Fenced):
-        await owner.storage.logs.segments.swap(STREAM, before.segments[0].number, None)
+        await owner.storage.logs.segments.swap(STREAM, [before.segments[0].number], None)
     assert {key: link.dump(key) for key in link.scan_iter()} == contents
 
 
@@ -128,7 +128,7 @@ async def test_a_reader_with_an_outdated_list_looks_again(start: Start) -> None:
     rewritten = [CleanedBatch(each.next_offset, each.batch, 5) for each in await logs.read(STREAM, 8, 1)]
     await logs.segments.write(STREAM, logs.segments.cleaned(STREAM).next_number, rewritten)
     assert bases(await outdated.read(STREAM, 0, 9)) == [0, 4, 8, 12, 16]
-    await logs.segments.swap(STREAM, segment.number, logs.segments.cleaned(STREAM).next_number - 1)
+    await logs.segments.swap(STREAM, [segment.number], logs.segments.cleaned(STREAM).next_number - 1)
     for log in (logs, outdated):
         assert bases(await read_on(log, 0, END, 9)) == [8, *range(20, END, 2)]
 
@@ -159,7 +159,7 @@ async def test_a_reader_misses_nothing_while_the_log_is_cleaned(start: Start) ->
             kept = [each for each in found if each.base_offset % 10 == 0]
             number = logs.segments.cleaned(STREAM).next_number
             await logs.segments.write(STREAM, number, [CleanedBatch(each.next_offset, each.batch, 5) for each in kept])
-            await logs.segments.swap(STREAM, segment.number, number)
+            await logs.segments.swap(STREAM, [segment.number], number)
 
     task = asyncio.create_task(cleaning())
     reads = 0
@@ -233,9 +233,9 @@ async def test_a_pass_that_does_not_fit_the_log_changes_nothing(start: Start, li
         with pytest.raises(OffsetOutOfRange):
             await logs.segments.advance(STREAM, other, 60, 62, [some])
     with pytest.raises(OffsetOutOfRange):
-        await logs.segments.swap(STREAM, 0, number)
+        await logs.segments.swap(STREAM, [0], number)
     with pytest.raises(OffsetOutOfRange):
-        await logs.segments.swap(STREAM, number, None)
+        await logs.segments.swap(STREAM, [number], None)
     assert {key: link.dump(key) for key in link.scan_iter()} == contents
     await logs.segments.advance(STREAM, logs.segments.cleaned(STREAM).segments[-1].number, 60, 62, [some])
     assert logs.segments.cleaned(STREAM).segments[-1].end == 62

@@ -385,7 +385,7 @@ class LogReader:
         with self._answering():
             for segment in cleaned.from_offset(offset):
                 key = segment_of(stream, segment.number)
-                place = segment_rows.range_start(offset), segment_rows.entry_id(segment.end)
+                place = segment_rows.bounds(offset, segment.end)
                 if found := entries.decode(stream_entries(self._redis, key, *place, count)):
                     return found
             first = entries.range_start(epochs, max(offset, cleaned.end))

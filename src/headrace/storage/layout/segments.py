@@ -32,6 +32,9 @@ def entry_id(next_offset: int) -> str:
     return f"0-{next_offset}"
 
 
-def range_start(offset: int) -> str:
-    """Return the start of an XRANGE from the batch of `offset`, or the next one."""
-    return entry_id(offset + 1)
+def bounds(offset: int, end: int) -> tuple[str, str]:
+    """Return start and end of an XRANGE.
+
+    Its entries hold the records from `offset` on, or the next ones after a gap, and end at or before the offset `end`.
+    """
+    return entry_id(offset + 1), entry_id(end)

@@ -4,7 +4,9 @@ A log's leader replaces segments, and moves batches from the stream into them. A
 it then looks for is missing, so it reads the list again before it takes missing offsets for a gap.
 """
 
+import re
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
 from headrace.storage.layout import entries
 from headrace.storage.layout import segments as segment_rows
@@ -20,6 +22,9 @@ from headrace.topics.errors import UnknownTopic
 from headrace.topics.model import StoredBatch
 from headrace.topics.segments import NEVER_CLEANED, CleanedBatch, CleanedLog, CleanedSegment
 
+_SHORT: Final = 0.8
+"""Share of `maxmemory` from which memory is short."""
+_MEMORY: Final = re.compile(rb"^(used_memory|maxmemory):(\d+)", re.MULTILINE)
 ReadStream = Callable[[int], Awaitable[list[StoredBatch]]]
 """Reads batches of a log's stream from an offset on."""
 
@@ -34,9 +39,9 @@ async def read_segment(
 ) -> list[StoredBatch]:
     """Return at most `count` batches from `offset` up to `end` of a segment that may be gone."""
     bound = segment.end if end is None else min(end, segment.end)
-    place = (segment_rows.range_start(offset), segment_rows.entry_id(bound))
     if offset >= bound:
         return []
+    place = segment_rows.bounds(offset, bound)
     key = segment_of(stream, segment.number)
     return entries.decode(checked(await connection.call("XRANGE", key, *place, "COUNT", count, reads=True)))
 
@@ -145,7 +150,7 @@ class LogSegments:
         command = Scripts.command("clean_write", keys, log.term, number, *_arguments(batches))
         checked(await self._appender.run(log, command, apply))
 
-    async def swap(self, stream: str, number: int, replacement: int | None) -> None:
+    async def swap(self, stream: str, numbers: Sequence[int], replacement: int | None) -> None:
         """See `broker.log_ports.LogSegments`."""
         log = self._owned(stream)
 
@@ -153,10 +158,17 @@ class LogSegments:
             if isinstance(reply, list):
                 log.writing, log.cleaned = None, segment_rows.decode(reply)
 
-        new = number if replacement is None else replacement
-        keys = [log.state, clean_of(stream), segment_of(stream, number), segment_of(stream, new)]
-        command = Scripts.command("clean_swap", keys, log.term, number, "" if replacement is None else replacement)
+        old = [segment_of(stream, number) for number in numbers]
+        new = old[0] if replacement is None else segment_of(stream, replacement)
+        written = "" if replacement is None else replacement
+        command = Scripts.command("clean_swap", [log.state, clean_of(stream), new, *old], log.term, written, *numbers)
         checked(await self._appender.run(log, command, apply))
+
+    async def is_memory_short(self, stream: str) -> bool:
+        """See `broker.log_ports.LogSegments`. False if Redis does not say it."""
+        reply = await self._shards.at(stream).call("INFO", "memory")
+        facts = dict(_MEMORY.findall(reply)) if isinstance(reply, bytes) else {}
+        return int(facts.get(b"used_memory", 0)) > _SHORT * int(facts.get(b"maxmemory", 0)) > 0
 
     async def close(self, stream: str) -> None:
         """See `broker.log_ports.LogSegments`."""

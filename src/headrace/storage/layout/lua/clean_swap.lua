@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- Replace a segment by the one that `clean_write` wrote, or remove it if nothing of it is kept.
--- KEYS: state, clean, segment, its replacement
--- ARGV: term, number of the segment, number of the replacement or ''
+-- Replace neighboring segments by the one that `clean_write` wrote, or remove them if nothing of them is kept.
+-- KEYS: state, clean, replacement, the segments
+-- ARGV: term, number of the replacement or '', numbers of the segments in their order
 -- Reply: {rows, end, next number}: texts. Errors: FENCED, GONE, RANGE.
 -- Parts: term, cleaned, cleaned_writes
 --
@@ -11,30 +11,34 @@ if no then
   return no
 end
 local writing = redis.call('HGET', KEYS[2], 'writing')
-if (writing or '') ~= ARGV[3] then
-  return redis.error_reply('RANGE segment ' .. ARGV[3] .. ' is not being written')
+if (writing or '') ~= ARGV[2] then
+  return redis.error_reply('RANGE segment ' .. ARGV[2] .. ' is not being written')
+end
+local last = writing and redis.call('XREVRANGE', KEYS[3], '+', '-', 'COUNT', 1)[1]
+if writing and not last then
+  return redis.error_reply('RANGE segment ' .. writing .. ' is empty')
 end
 local rows, following, next_number = cleaned_in(KEYS[2])
-local kept, found = {}, nil
-for _, row in ipairs(rows) do
-  if row.number ~= tonumber(ARGV[2]) then
-    kept[#kept + 1] = row
-  else
-    found = row
-    if writing then
-      local last = redis.call('XREVRANGE', KEYS[4], '+', '-', 'COUNT', 1)[1]
-      if not last then
-        return redis.error_reply('RANGE segment ' .. writing .. ' is empty')
-      end
-      row.number, row.size, row.newest = tonumber(writing), tonumber(last[2][6]), tonumber(last[2][4])
-      row.batches = redis.call('XLEN', KEYS[4])
-      kept[#kept + 1] = row
-    end
+local kept, place, count = {}, 1, #ARGV - 2
+while rows[place] and rows[place].number ~= tonumber(ARGV[3]) do
+  kept[place] = rows[place]
+  place = place + 1
+end
+for index = 1, count do
+  local row = rows[place + index - 1]
+  if not row or row.number ~= tonumber(ARGV[index + 2]) then
+    return redis.error_reply('RANGE the log has no segment ' .. ARGV[index + 2])
   end
 end
-if not found then
-  return redis.error_reply('RANGE the log has no segment ' .. ARGV[2])
+if writing then
+  kept[#kept + 1] = {number = tonumber(writing), first = rows[place].first, following = rows[place + count - 1].following,
+    size = tonumber(last[2][6]), newest = tonumber(last[2][4]), batches = redis.call('XLEN', KEYS[3])}
+end
+for index = place + count, #rows do
+  kept[#kept + 1] = rows[index]
 end
 redis.call('HDEL', KEYS[2], 'writing')
-redis.call('UNLINK', KEYS[3])
+for index = 4, #KEYS do
+  redis.call('UNLINK', KEYS[index])
+end
 return put_cleaned(KEYS[2], kept, following, next_number)
