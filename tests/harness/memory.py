@@ -17,6 +17,7 @@ from headrace.topics.leader_epochs import EpochRow, LeaderEpochs
 from headrace.topics.model import Append, Lost, OpenedLog, PlaceDone, StoredBatch, Topic
 from headrace.topics.native import STORAGE
 from headrace.topics.producer_state import ProducerStateEntry
+from headrace.topics.segments import CleanedBatch, CleanedLog
 from headrace.topics.transactions import (
     AbortedTotal,
     AbortedTransaction,
@@ -69,6 +70,7 @@ class _Look:
     def __init__(self, logs: "MemoryLogs", log: _Log) -> None:
         self.log_start, self.next_offset, self.high_watermark = log.start, log.end, log.high_watermark
         self.epochs = LeaderEpochs(log.rows) if log.rows else None
+        self.cleaned = CleanedLog()
         self.read, self.find_timestamp = logs.read, logs.find_timestamp
         self.find_max_timestamp = logs.find_max_timestamp
         self._logs, self._log = logs, log
@@ -114,8 +116,35 @@ class MemoryCopies:
             done(error)
 
 
+class NoSegments:
+    """`LogSegments` of logs that are never cleaned."""
+
+    def cleaned(self, stream: str) -> CleanedLog:
+        return CleanedLog()
+
+    async def read(self, stream: str, number: int, offset: int, count: int) -> list[StoredBatch]:
+        return []
+
+    async def advance(self, stream: str, number: int, start: int, end: int, batches: Sequence[CleanedBatch]) -> None:
+        raise AssertionError("nothing is cleaned here")
+
+    async def write(self, stream: str, number: int, batches: Sequence[CleanedBatch]) -> None:
+        raise AssertionError("nothing is cleaned here")
+
+    async def swap(self, stream: str, numbers: Sequence[int], replacement: int | None) -> None:
+        raise AssertionError("nothing is cleaned here")
+
+    async def is_memory_short(self, stream: str) -> bool:
+        return False
+
+    async def close(self, stream: str) -> None:
+        raise AssertionError("nothing is cleaned here")
+
+
 class MemoryLogs:
     """`LogStorage`. What is placed is answered when `answer` is called, as Redis answers later."""
+
+    segments = NoSegments()
 
     def __init__(self, shared: "MemoryStorage") -> None:
         self._shared = shared

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from headrace.records.accelerator import stamp
 from headrace.records.build import build
 from headrace.storage.layout import entries, partition
-from headrace.storage.layout.keys import foreign_of, producers_of, state_of
+from headrace.storage.layout.keys import clean_of, foreign_of, producers_of, state_of
 from headrace.storage.layout.scripts import script
 from headrace.topics.leader_epochs import EpochRow
 from headrace.topics.model import StoredBatch
@@ -41,6 +41,7 @@ class RawLog:
         self.link = link
         self.stream = stream
         self.state, self.producers, self.foreign = state_of(stream), producers_of(stream), foreign_of(stream)
+        self.clean = clean_of(stream)
 
     def run(self, name: str, keys: list[str], *arguments: Any) -> Any:
         """Run a script. Raises redis.ResponseError."""
@@ -51,8 +52,8 @@ class RawLog:
     ) -> Told:
         """Raise the term."""
         mode, again = "create" if create else "", "resume" if resume else ""
-        answer = self.run("open", [self.stream, self.state, self.foreign], view, least, mode, log_id, again)
-        term, start, end, length, newest, size, snapshot, rows, found, set_aside, missing, _, _ = answer
+        answer = self.run("open", [self.stream, self.state, self.foreign, self.clean], view, least, mode, log_id, again)
+        term, start, end, length, newest, size, snapshot, rows, found, set_aside, missing, *_ = answer
         return Told(
             int(term), int(start), int(end), length, int(newest), int(size), int(snapshot), partition.epochs(rows).rows,
             found, set_aside, int(missing),
@@ -78,7 +79,7 @@ class RawLog:
 
     def trim(self, term: int, *, oldest: Any = "", most: Any = "", before: Any = "") -> tuple[int, int]:
         """Retention: log start and entries left."""
-        start, left = self.run("trim", [self.stream, self.state], term, oldest, most, before)
+        start, left, _ = self.run("trim", [self.stream, self.state, self.clean], term, oldest, most, before)
         return int(start), left
 
     def restore(self, term: int, *batches: tuple[int, int], finish: bool = True) -> tuple[int, tuple[EpochRow, ...]]:
@@ -91,7 +92,7 @@ class RawLog:
 
     def find(self, wanted: int | str) -> int | None:
         """Base offset of the batch that the script `find_timestamp` finds."""
-        entry, _ = self.run("find_timestamp", [self.stream, self.state], wanted)
+        entry, _ = self.run("find_timestamp", [self.stream, self.state, self.clean], wanted)
         return entries.decode([entry])[0].base_offset if entry else None
 
     def read(self, offset: int, count: int = 1) -> list[StoredBatch]:

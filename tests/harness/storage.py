@@ -21,7 +21,7 @@ from headrace.records.batch import peek
 from headrace.records.build import build
 from headrace.records.fallback.encode import Fields
 from headrace.storage.layout import archives, registry
-from headrace.storage.layout.keys import Keyspace, foreign_of, producers_of, state_of
+from headrace.storage.layout.keys import Keyspace, clean_of, foreign_of, producers_of, segment_of, state_of
 from headrace.storage.layout.scripts import script
 from headrace.topics.model import Topic
 
@@ -122,8 +122,22 @@ class BareStorage:
         stream = topic.streams[partition]
         term, end = self._ends[stream]
         self._run("snapshot", [state_of(stream), producers_of(stream)], [term, end, ""])
-        start, _ = self._run("trim", [stream, state_of(stream)], [term, "", "", before])
+        start, *_ = self._run("trim", [stream, state_of(stream), clean_of(stream)], [term, "", "", before])
         return int(start)
+
+    def clean(self, topic: Topic, partition: int, number: int, start: int, end: int, kept: Iterable[int]) -> None:
+        """Move the batches from `start` to `end` to a segment, but only those with these base offsets."""
+        stream = topic.streams[partition]
+        term, log_end = self._ends[stream]
+        self._run("snapshot", [state_of(stream), producers_of(stream)], [term, log_end, ""])
+        wanted: set[int] = set(kept)
+        arguments: list[Any] = []
+        found: Any = self._redis.xrange(stream)
+        for entry_id, fields in found:
+            if peek(fields[b"b"]).base_offset in wanted:
+                arguments += [entry_id.rpartition(b"-")[2], fields[b"b"], fields[b"t"]]
+        keys = [stream, state_of(stream), clean_of(stream), segment_of(stream, number)]
+        self._run("clean_advance", keys, [term, number, start, end, *arguments])
 
     def archive(self, topic: Topic) -> archives.ArchiveDocument:
         """The location that the topic's archive has recorded."""
@@ -143,7 +157,7 @@ class BareStorage:
             self._ends[stream] = int(term), int(end)
 
     def _open(self, link: Any, topic: Topic, stream: str) -> Any:
-        keys = [stream, state_of(stream), foreign_of(stream)]
+        keys = [stream, state_of(stream), foreign_of(stream), clean_of(stream)]
         return self._run("open", keys, [_EPOCH, 0, "create", topic.id.hex, ""], link)
 
     def _delete(self, link: Any, topic: Topic) -> None:

@@ -28,6 +28,7 @@ from headrace.broker.ports import Storage, TopicStorage
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.services import Services
 from headrace.broker.topics import retention
+from headrace.broker.topics.cleaner import Cleaner, keep_cleaning
 from headrace.broker.topics.internal import consumer_offsets
 from headrace.broker.topics.live import LiveTopic, OtherClusters, StreamName, TopicListener, not_for_clients
 from headrace.broker.topics.log_manager import LogManager
@@ -169,6 +170,7 @@ class Broker:
         self.storage_url: str | None = None
         """URL of the storage without a password, for clients that may read it. None: not published."""
         self.unopened = OfflinePartitions(self.topics, self.clock)
+        self.cleaner = Cleaner(self.topics, storage.logs, clock, settings)
         self._producer_ids = ProducerIds(storage.topics)
         self._tasks: list[asyncio.Task[None]] = []
         self.wakeups = Wakeups()
@@ -188,6 +190,7 @@ class Broker:
         loop = asyncio.get_running_loop()
         enforcing = retention.keep_enforcing(self.topics, self.clock, self.settings, self.archives)
         self._tasks.append(loop.create_task(enforcing))
+        self._tasks.append(loop.create_task(keep_cleaning(self.cleaner, self.clock, self.settings)))
         self._tasks.append(loop.create_task(self._snapshots.keep_saving(self.clock)))
         await self.unopened.look()
         self._tasks.append(loop.create_task(self.unopened.keep_looking()))

@@ -393,7 +393,7 @@ class DelayedFetch:
                 answer.log_start = partition.log_start
                 answer.log_end = partition.log_end
                 answer.stable_end = partition.visible_end(Isolation.READ_COMMITTED)
-                answer.has_gaps = partition.has_gaps
+                answer.has_gaps = partition.has_gaps or ask.offset < partition.cleaned_end
         self._give_back(sum(answer.size for answer in found))
         done(found)
 

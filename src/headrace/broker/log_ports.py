@@ -4,7 +4,7 @@ All calls raise `topics.errors` classes: `Fenced`, `StorageFull`, `StorageUnavai
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from headrace.records.streams import LARGEST_ENTRY
@@ -13,6 +13,7 @@ from headrace.topics.leader_epochs import LeaderEpochs
 from headrace.topics.model import Append, AppendDone, Lost, OpenedLog, PlaceDone, StoredBatch
 from headrace.topics.native import Entered, Extent, GroupLag, NativeRead, NativeStream
 from headrace.topics.producer_state import ProducerStateEntry
+from headrace.topics.segments import CleanedBatch, CleanedLog
 from headrace.topics.transactions import AbortedTransaction, TransactionChanges, Transactions
 
 
@@ -53,6 +54,10 @@ class LogLook(LogLookup, Protocol):
     def high_watermark(self) -> int:
         """Last stored high watermark, possibly an earlier one. 0: none."""
 
+    @property
+    def cleaned(self) -> CleanedLog:
+        """Last known cleaned segments."""
+
     async def transactions(self) -> Transactions | None:
         """Return the log's transactions up to its end; None if their index is lost."""
 
@@ -82,12 +87,48 @@ class InSyncReplicas(Protocol):
         """Return why fewer than `copies` servers would have an append now. Empty: not known to be so."""
 
 
+class LogSegments(Protocol):
+    """Cleaned segments of the logs that this server leads.
+
+    Writes raise OffsetOutOfRange and change nothing if the log is another one by now.
+    """
+
+    def cleaned(self, stream: str) -> CleanedLog:
+        """Return the last known segments of a log; none if it is not open."""
+
+    async def read(self, stream: str, number: int, offset: int, count: int) -> list[StoredBatch]:
+        """Return at most `count` batches of a segment from `offset` on; none at its end."""
+
+    async def advance(self, stream: str, number: int, start: int, end: int, batches: Sequence[CleanedBatch]) -> None:
+        """Replace the batches of the stream from `start`, where the log begins in it, to `end` by those kept of them.
+
+        They are added to the last segment, or begin the next one. `number` is that segment's. `end` is at most the
+        offset of the last `save_producers`, and the base offset of a batch.
+        """
+
+    async def write(self, stream: str, number: int, batches: Sequence[CleanedBatch]) -> None:
+        """Add batches to the segment that will replace another one. It begins with the next number."""
+
+    async def swap(self, stream: str, numbers: Sequence[int], replacement: int | None) -> None:
+        """Replace neighboring segments by the written one; None removes them."""
+
+    async def is_memory_short(self, stream: str) -> bool:
+        """Whether the Redis of a log has used most of its `maxmemory`."""
+
+    async def close(self, stream: str) -> None:
+        """Remove a written segment that replaced none, if there is one."""
+
+
 class LogStorage(LogLookup, Protocol):
     """Logs that this server leads. It assigns offsets; storage writes a batch there or not at all."""
 
     @property
     def copies(self) -> InSyncReplicas:
         """Waits for replicas."""
+
+    @property
+    def segments(self) -> LogSegments:
+        """Cleaned segments."""
 
     async def look(self, stream: str) -> LogLook:
         """Return a log's current state."""

@@ -35,13 +35,24 @@ _FULL_STRATEGIES = tuple(f"{_STRATEGIES}.{name}" for name in _SHORT_STRATEGIES)
 TOPIC_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey(CLEANUP_POLICY, ConfigType.LIST, "delete", choices=("compact", "delete"), may_be_empty=True,
         doc="Handling of old records: `delete`, `compact` or both, separated by a comma. `delete` removes records "
-            "beyond retention.ms and retention.bytes. A topic with `compact` accepts only records with a key, and is "
-            "not cleaned yet: it keeps all records, or with `delete` those within retention. Empty: none are removed "
-            "(Kafka 4.1). Native topics and topics with remote.storage.enable cannot be compacted."),
+            "beyond retention.ms and retention.bytes. A topic with `compact` accepts only records with a key, and "
+            "keeps at least the last record of each key. Empty: none are removed (Kafka 4.1). Native topics and "
+            "topics with remote.storage.enable cannot be compacted."),
     ConfigKey("retention.ms", ConfigType.LONG, "604800000", minimum=-1,
         doc="Retention time in milliseconds. -1: unlimited."),
     ConfigKey("retention.bytes", ConfigType.LONG, "-1", minimum=-1,
         doc="Maximum number of bytes of record batches in a partition. -1: unlimited."),
+    ConfigKey("min.cleanable.dirty.ratio", ConfigType.DOUBLE, "0.5", minimum=0, maximum=1,
+        doc="Compacted topics: share of the bytes of a log that were appended since it was last cleaned, from which it "
+            "is cleaned again."),
+    ConfigKey("min.compaction.lag.ms", ConfigType.LONG, "0", minimum=0,
+        doc="Compacted topics: minimum age of a record in milliseconds before a later one with its key replaces it."),
+    ConfigKey("max.compaction.lag.ms", ConfigType.LONG, str(MAX_LONG), minimum=1,
+        doc="Compacted topics: age of the first record since the last cleaning, in milliseconds, from which the log is "
+            "cleaned at any ratio."),
+    ConfigKey("delete.retention.ms", ConfigType.LONG, "86400000", minimum=0,
+        doc="Compacted topics: time for which a record without a value, which deletes its key, stays after the first "
+            "cleaning, in milliseconds."),
     ConfigKey("remote.storage.enable", ConfigType.BOOLEAN, "false",
         doc="Whether archived records may be removed from Redis and read from the archive's table instead. Records "
             "that are not archived stay. Not for native topics."),
@@ -110,11 +121,6 @@ TOPIC_KEYS: tuple[ConfigKey, ...] = (
     ),
     ConfigKey("preallocate", ConfigType.BOOLEAN, "false", effective=False, doc=_UNUSED),
     ConfigKey("unclean.leader.election.enable", ConfigType.BOOLEAN, "false", effective=False, doc=_UNUSED),
-    ConfigKey("delete.retention.ms", ConfigType.LONG, "86400000", minimum=0, effective=False, doc=_UNUSED),
-    ConfigKey("min.cleanable.dirty.ratio", ConfigType.DOUBLE, "0.5", minimum=0, maximum=1, effective=False,
-        doc=_UNUSED),
-    ConfigKey("min.compaction.lag.ms", ConfigType.LONG, "0", minimum=0, effective=False, doc=_UNUSED),
-    ConfigKey("max.compaction.lag.ms", ConfigType.LONG, str(MAX_LONG), minimum=1, effective=False, doc=_UNUSED),
 )  # fmt: skip
 """All keys. Others are rejected."""
 
@@ -127,6 +133,19 @@ class TopicDefaults(msgspec.Struct, frozen=True):
     """Defaults of topics: configured broker values, else Kafka's default. The values are validated text."""
 
     values: dict[str, str] = {}
+
+
+class CompactionConfig(msgspec.Struct, frozen=True):
+    """Configuration of a compacted topic."""
+
+    min_cleanable_dirty_ratio: float = 0.5
+    """Share of dirty bytes from which a log is cleaned."""
+    min_compaction_lag_ms: int = 0
+    """Minimum age of a record that is cleaned."""
+    max_compaction_lag_ms: int = MAX_LONG
+    """Age of the first dirty record from which a log is cleaned."""
+    delete_retention_ms: int = 86_400_000
+    """Time for which tombstones stay."""
 
 
 class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,6 +172,8 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Servers that must have a batch before acks=all succeeds."""
     sequence_bits: int = DEFAULT_BITS
     """Native topics: bits of an offset for the sequence of the entry id."""
+    compaction: CompactionConfig | None = None
+    """None: the topic is not compacted."""
     checks: RecordChecks | None = None
     """Checks of each record. None: records are not read."""
 
@@ -222,6 +243,14 @@ def resolve(config: Mapping[str, str], defaults: TopicDefaults) -> TopicConfig:
         native=native,
         min_insync_replicas=number(MIN_INSYNC),
         sequence_bits=number(SEQUENCE_BITS),
+        compaction=CompactionConfig(
+            float(_layers(_BY_NAME["min.cleanable.dirty.ratio"], config, defaults)[0][0]),
+            number("min.compaction.lag.ms"),
+            number("max.compaction.lag.ms"),
+            number("delete.retention.ms"),
+        )
+        if compacted
+        else None,
         checks=checks_of(compacted=compacted, key=strategy(Part.KEY), value=strategy(Part.VALUE)),
     )
 

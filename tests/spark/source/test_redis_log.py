@@ -66,6 +66,39 @@ def test_expired_records_are_missed(storage: BareStorage, topic: Topic) -> None:
     assert read(storage, topic, 350, 500, fail_on_data_loss=False) == list(range(378, 500))
 
 
+def test_a_cleaned_log_has_gaps(storage: BareStorage, topic: Topic) -> None:
+    """Batch n begins at n(n-1)/2."""
+    bases = [n * (n - 1) // 2 for n in range(1, 41)]
+    every_third = set(bases[:30:3])
+    storage.clean(topic, 0, 0, 0, 190, every_third)
+    storage.clean(topic, 0, 1, 190, 465, every_third)
+    left = [offset for n in range(1, 41) for offset in range(bases[n - 1], bases[n - 1] + n) if n % 3 == 1 or n > 30]
+    for start, end in ((0, 820), (100, 820), (1, 6), (1, 3), (188, 466), (465, 470)):
+        assert read(storage, topic, start, end) == [each for each in left if start <= each < end]
+    with pytest.raises(DataLoss, match="offsets 820 to 829"):
+        read(storage, topic, 400, 830)
+    with LogReader(storage.url) as log:
+        known, one = log.topics(Subscription(names=(topic.name,))), TopicPartition(topic.name, 0)
+        assert log.extents(known)[one] == Extent(0, 820)
+        assert 0 < log.sizes(known, {one: 0})[one] < log.sizes(known, {one: 500})[one]
+    storage.trim(topic, 0, 200)
+    with pytest.raises(DataLoss, match="offsets 100 to 199"):
+        read(storage, topic, 100, 820)
+    assert read(storage, topic, 200, 820) == [each for each in left if each >= 200]
+
+
+def test_a_log_that_is_cleaned_during_a_read_loses_nothing(storage: BareStorage, topic: Topic) -> None:
+    bases = [n * (n - 1) // 2 for n in range(1, 41)]
+    with LogReader(storage.url) as log:
+        found = log.records(topic.streams[0], Range(TopicPartition(topic.name, 0), 0, 820))
+        read_before = next(found).column("offset").to_pylist()
+        for number, n in enumerate(range(0, 30, 5)):
+            storage.clean(topic, 0, number, bases[n], bases[n + 5], bases[n : n + 5])
+        assert [*read_before, *(each for batch in found for each in batch.column("offset").to_pylist())] == [
+            *range(820)
+        ]
+
+
 def test_committed_reads_refuse_transactions(storage: BareStorage) -> None:
     topic = storage.create_topic("transactions")
     storage.append(topic, 0, records(5, 0))

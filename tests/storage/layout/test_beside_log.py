@@ -9,7 +9,7 @@ import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.harness.owning import epoch_of
-from tests.harness.rawlog import RawLog
+from tests.harness.rawlog import RawLog, made
 
 from headrace.storage.layout import entries, partition
 from headrace.topics.producer_state import ProducerStateEntry, SentBatch
@@ -19,6 +19,16 @@ OWNERS: dict[str, Callable[[RawLog, int], Any]] = {
     "trim": lambda log, term: log.trim(term),
     "restore": lambda log, term: log.restore(term),
     "mirror_position": lambda log, term: mirror(log, term, "g", "0-0"),
+    "clean_advance": lambda log, term: log.run(
+        "clean_advance", [log.stream, log.state, log.clean, f"{log.clean}:0"], term, 0, 0, 1
+    ),
+    "clean_write": lambda log, term: log.run(
+        "clean_write", [log.state, log.clean, f"{log.clean}:0"], term, 0, 1, made(0, term), 5
+    ),
+    "clean_swap": lambda log, term: log.run(
+        "clean_swap", [log.state, log.clean, f"{log.clean}:1", f"{log.clean}:0"], term, 1, 0
+    ),
+    "clean_close": lambda log, term: log.run("clean_close", [log.state, log.clean, f"{log.clean}:0"], term, 0),
 }
 
 
@@ -42,7 +52,7 @@ def test_a_term_that_is_over_writes_nothing(log: RawLog, name: str) -> None:
 @pytest.mark.parametrize("name", OWNERS)
 def test_nothing_is_made_again_of_a_log_that_is_gone(log: RawLog, name: str) -> None:
     told = log.fill(1)
-    log.run("drop", [log.stream, log.state, log.producers, log.foreign], 1)
+    log.run("drop", [log.stream, log.state, log.producers, log.foreign, "t", "a", log.clean], 1)
     assert log.link.keys() == []
     with pytest.raises(redis.ResponseError, match="GONE"):
         OWNERS[name](log, told.term)
@@ -53,7 +63,7 @@ def test_nothing_is_made_again_of_a_log_that_is_gone(log: RawLog, name: str) -> 
 def test_an_older_view_drops_nothing(log: RawLog) -> None:
     log.open(view=2)
     with pytest.raises(redis.ResponseError, match="FENCED"):
-        log.run("drop", [log.stream, log.state, log.producers, log.foreign], 1)
+        log.run("drop", [log.stream, log.state, log.producers, log.foreign, "t", "a", log.clean], 1)
     assert log.link.exists(log.stream, log.state) == 2
 
 
@@ -170,7 +180,7 @@ def test_the_batch_of_an_offset_is_one_look_away_in_any_term(log: RawLog, by_ter
         assert epochs.term_of(base) == epochs.term_of(following - 1) == epoch_of(epochs, base) == term
         bounded = log.link.xrange(log.stream, entries.range_start(epochs, start), entries.range_end(epochs, following))
         assert len(bounded) == batches.index((base, following, term)) + 1
-    answer = log.run("extent", [log.stream, log.state])
+    answer = log.run("extent", [log.stream, log.state, log.clean])
     assert partition.extent(answer)[:2] == (start, end)
 
 

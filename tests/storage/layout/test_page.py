@@ -18,8 +18,16 @@ from headrace.groups.model import (
     StoredOwner,
     StoredStart,
 )
-from headrace.storage.layout import LAYOUT_VERSION, entries
-from headrace.storage.layout.keys import Keyspace, aborted_of, barrier_of, foreign_of, transactions_of
+from headrace.storage.layout import LAYOUT_VERSION, entries, segments
+from headrace.storage.layout.keys import (
+    Keyspace,
+    aborted_of,
+    barrier_of,
+    clean_of,
+    foreign_of,
+    segment_of,
+    transactions_of,
+)
 from headrace.topics.model import Topic
 from headrace.transactions.model import StoredTransaction, TransactionState
 
@@ -35,8 +43,11 @@ SHARED = (
 TRANSACTION = Keyspace().transaction("id")
 TRANSACTIONAL = (Keyspace().transactions, TRANSACTION, barrier_of(TRANSACTION))
 """What only a transactional producer makes; examples: `test_transactions.py`."""
-BESIDE = [of("headrace:flights:0") for of in (foreign_of, barrier_of, transactions_of, aborted_of)]
-"""Keys next to a log that the example does not need. Transactions: `test_log_state.py`."""
+BESIDE = [
+    *(of("headrace:flights:0") for of in (foreign_of, barrier_of, transactions_of, aborted_of, clean_of)),
+    segment_of("headrace:flights:0", 0),
+]
+"""Keys next to a log that the example does not need: see `test_log_state.py` and `test_segments.py`."""
 
 
 def column(header: str) -> list[str]:
@@ -59,6 +70,7 @@ def test_every_key_is_on_the_page_and_no_other() -> None:
             .replace("<id>", "[^:}]+")
             .replace("<kind>", "[^:]+")
             .replace("<name>", "[^:]+")
+            .replace("<number>", r"\d+")
         )
         for name in column("key | type")
     }
@@ -82,6 +94,10 @@ def test_fields_of_the_state() -> None:
     fields = column("field of the state")
     # No append waits for replication there, and none is transactional.
     assert sorted(fields) == sorted([*GOLDEN["{headrace:flights:0}:state"], "h", "x"])
+
+
+def test_fields_of_the_list_of_segments() -> None:
+    assert column("field of `:clean`") == [*segments.FIELDS, "writing"]
 
 
 def test_fields_of_a_transactional_id() -> None:

@@ -90,6 +90,11 @@ class RemotePartitionReader:
         return self._partition.deleted
 
     @property
+    def cleaned_end(self) -> int:
+        """See `Readable.cleaned_end`."""
+        return self._look.cleaned.end
+
+    @property
     def log_start(self) -> int:
         """First readable offset."""
         return first_readable(None if self._cold is None else self._cold.start, self.local_start)
@@ -175,7 +180,8 @@ class RemotePartitionReader:
             old = await cold.read(offset, min(self.local_start, end), limit)
             if old:
                 return fitting(old, limit)
-        return fitting(await self._look.read(self.stream, offset, _AT_ONCE, end), limit)
+        found = await self._look.read(self.stream, offset, _AT_ONCE, end)
+        return fitting(found, limit, self.cleaned_end)
 
     async def find_offset(self, timestamp: int, searcher: Searcher, isolation: Isolation = UNCOMMITTED) -> FoundOffset:
         """See `Source.find_offset`."""

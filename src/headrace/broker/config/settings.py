@@ -20,6 +20,10 @@ _TOPIC_DEFAULTS = {
     "min.insync.replicas": "min.insync.replicas",
     "message.max.bytes": "max.message.bytes",
     "log.retention.bytes": "retention.bytes",
+    "log.cleaner.min.cleanable.ratio": "min.cleanable.dirty.ratio",
+    "log.cleaner.min.compaction.lag.ms": "min.compaction.lag.ms",
+    "log.cleaner.max.compaction.lag.ms": "max.compaction.lag.ms",
+    "log.cleaner.delete.retention.ms": "delete.retention.ms",
     "log.message.timestamp.type": "message.timestamp.type",
     "log.message.timestamp.before.max.ms": "message.timestamp.before.max.ms",
     "log.message.timestamp.after.max.ms": "message.timestamp.after.max.ms",
@@ -37,6 +41,10 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     num_partitions: int
     default_replication_factor: int
     offsets_topic_num_partitions: int
+    log_cleaner_enable: bool
+    log_cleaner_backoff_ms: int
+    log_cleaner_dedupe_buffer_size: int
+    log_cleaner_io_max_bytes_per_second: float
     log_retention_check_interval_ms: int
     socket_request_max_bytes: int
     queued_max_request_bytes: int

@@ -185,16 +185,17 @@ def codecs(batches: list[Buffer]) -> Iterator[int]:
     return (batch[ATTRIBUTES_AT + 1] & 7 for batch in batches)
 
 
-def fitting(stored: list[StoredBatch], limit: int) -> tuple[list[Buffer], int]:
+def fitting(stored: list[StoredBatch], limit: int, cleaned_end: int = 0) -> tuple[list[Buffer], int]:
     """Return the first batch and those after it that fit into `limit` bytes, and their size.
 
-    Stops at an offset gap, which retention may leave between two reads. A client must not skip one unnoticed.
+    Stops at an offset gap, which retention may leave between two reads. A client must not skip one unnoticed. Up to
+    `cleaned_end`, gaps are normal.
     """
     chunks: list[Buffer] = []
     total, following = 0, -1
     for found in stored:
         size = len(found.batch)
-        if chunks and (total + size > limit or found.base_offset > following):
+        if chunks and (total + size > limit or found.base_offset > max(following, cleaned_end)):
             break
         chunks.append(found.batch)
         total += size

@@ -242,6 +242,8 @@ class ReadableLog:
         """First offset in Redis."""
         self.cold: RemotePartition | None = None
         """The archived part of the log, if readable."""
+        self.cleaned_end = 0
+        """See `Readable.cleaned_end`: as of the last read from storage, as others have no gaps."""
         self.log_end = 0
         """The high watermark. For another broker's log, the last known one."""
         self._storage = storage
@@ -374,7 +376,7 @@ class ReadableLog:
     ) -> tuple[list[Buffer], int]:
         end = self.visible_end(isolation)
         stored = up_to(stored, end)
-        chunks, total = fitting(stored, limit)
+        chunks, total = fitting(stored, limit, self.cleaned_end)
         taken = len(chunks)
         if taken and ahead is self._ahead:
             last = stored[taken - 1]
@@ -391,7 +393,9 @@ class ReadableLog:
     ) -> list[StoredBatch]:
         """Return about `limit` bytes of batches up to the visible end; at most `limit` if joined."""
         joined, visible = limit if join else None, self.visible_end(isolation)
-        if self._index.covers(offset):
+        segments = self._storage.segments
+        # The index has the bytes before a cleaning.
+        if self._index.covers(offset) and offset >= segments.cleaned(self.stream).end:
             end = self._index.end_of(offset, limit)
             end = visible if end is None else min(end, visible)
             stored = await self._storage.read(self.stream, offset, _MOST_BATCHES, end, joined)
@@ -402,4 +406,5 @@ class ReadableLog:
             # Joined batches never exceed the limit: the log continues after them.
             full = join and bool(stored) and stored[-1].next_offset < visible
             self._cold_reads.learn(asked, sum(found.count for found in stored), size, limit, full=full)
+        self.cleaned_end = segments.cleaned(self.stream).end
         return stored

@@ -51,6 +51,10 @@ class Readable(Protocol):
     def has_gaps(self) -> bool:
         """Whether offsets may have gaps, so that they do not count records."""
 
+    @property
+    def cleaned_end(self) -> int:
+        """Offset up to which a compacted log was cleaned, and may have gaps. 0: never."""
+
     def visible_end(self, isolation: Isolation) -> int:
         """Return the end offset for a reader: the high watermark or the last stable offset."""
 
@@ -114,9 +118,9 @@ class Readable(Protocol):
 
 
 class AlwaysStable:
-    """What `Readable` requires of a partition without transactions."""
+    """What `Readable` requires of a partition without transactions, which is never cleaned."""
 
-    aborted_from = 0
+    aborted_from = cleaned_end = 0
 
     def check_stable(self) -> None:
         """Do nothing: every record is committed."""

@@ -22,7 +22,8 @@ from headrace.records.walk import find_timestamp
 from headrace.spark.source.archived_records import ArchivedTopic
 from headrace.spark.source.topic_log import Subscription, TopicLog, Topics, Unreadable, decode, was_replaced
 from headrace.storage.layout import entries, native, partition, registry
-from headrace.storage.layout.keys import Keyspace, state_of
+from headrace.storage.layout import segments as segment_rows
+from headrace.storage.layout.keys import Keyspace, clean_of, segment_of, state_of
 from headrace.storage.layout.scripts import script
 from headrace.storage.redis.clients import ERRORS, blocking, stream_entries
 from headrace.storage.redis.url import without_password
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.topics.model import StoredBatch, Topic
+    from headrace.topics.segments import CleanedLog
 
 
 _log = logging.getLogger(__name__)
@@ -141,7 +143,7 @@ class LogReader:
             asked: Any = pipeline  # a cluster's has no `eval`
             for topic in logs:
                 for stream in topic.streams:
-                    asked.execute_command("EVAL", _EXTENT.text, 2, stream, state_of(stream))
+                    asked.execute_command("EVAL", _EXTENT.text, 3, *_keys(stream))
             answers = iter(pipeline.execute())
         for topic in logs:
             for number in topic.partitions:
@@ -173,13 +175,13 @@ class LogReader:
             if old is not None:
                 return old
         with self._answering():
-            answer: Any = self._redis.eval(script("find_timestamp").text, 2, stream, state_of(stream), timestamp)
+            answer: Any = self._redis.eval(script("find_timestamp").text, 3, *_keys(stream), timestamp)
         entry, _ = answer
         if not entry:
             return None
         # The script finds a batch by its highest time so far, so the record is in it or after it.
         [first] = entries.decode([entry])
-        for stored in self._stored(stream, Range(TopicPartition(topic.name, number), first.base_offset, _NO_END)):
+        for stored, _, _ in self._stored(stream, Range(TopicPartition(topic.name, number), first.base_offset, _NO_END)):
             found = find_timestamp(stored.batch, stored.base_offset, timestamp)
             if found is not None:
                 return found[0]
@@ -193,8 +195,12 @@ class LogReader:
             if topic.bits is not None:
                 continue
             stream = topic.stream(one.partition)
-            epochs = self._epochs(stream)
+            _, epochs, cleaned = self._extent(stream)
             if epochs is None:
+                continue
+            if offset < cleaned.end and cleaned.segments:
+                first, last = cleaned.segments[0], cleaned.segments[-1]
+                sizes[one] = cleaned.size / (last.end - first.first)
                 continue
             with self._answering():
                 answer = stream_entries(self._redis, stream, entries.range_start(epochs, offset), "+", _FIRST_ENTRIES)
@@ -317,41 +323,53 @@ class LogReader:
     def _batches(
         self, name: str, stream: str, offsets: Range, *, fail_on_data_loss: bool
     ) -> Iterator[tuple[int, bytes | memoryview]]:
-        position = offsets.start
-        for stored in self._stored(stream, offsets):
-            if stored.base_offset > position and fail_on_data_loss:
-                raise _lost(name, position, min(stored.base_offset, offsets.end))
+        position, cleaned_end = offsets.start, 0
+        for stored, start, cleaned_end in self._stored(stream, offsets):
+            # Gaps are normal where the log was cleaned, but only from the log start offset on.
+            dense_from = max(position, min(cleaned_end, stored.base_offset))
+            if fail_on_data_loss and stored.base_offset > dense_from:
+                raise _lost(name, dense_from, min(stored.base_offset, offsets.end))
+            if fail_on_data_loss and stored.base_offset > position and start > position:
+                raise _lost(name, position, min(start, offsets.end))
             if stored.base_offset >= offsets.end:
                 return
             if self._committed and read_header(stored.batch).is_transactional:
                 raise OptionError(_TRANSACTION.format(name, stored.base_offset))
             yield stored.base_offset, stored.batch
             position = stored.next_offset
-        if position < offsets.end and fail_on_data_loss:
+        if max(position, cleaned_end) < offsets.end and fail_on_data_loss:
             raise _lost(name, position, offsets.end)
 
-    def _epochs(self, stream: str) -> LeaderEpochs | None:
+    def _extent(self, stream: str) -> "tuple[int, LeaderEpochs | None, CleanedLog]":
+        """Return log start offset, leader epochs and cleaned segments."""
         with self._answering():
-            answer: Any = self._redis.eval(_EXTENT.text, 2, stream, state_of(stream))
-        return partition.extent(answer)[2]
+            answer: Any = self._redis.eval(_EXTENT.text, 3, *_keys(stream))
+        start, _, epochs = partition.extent(answer)
+        return start, epochs, segment_rows.decode(answer[6:8])
 
     def _local_start(self, stream: str) -> int:
-        with self._answering():
-            answer: Any = self._redis.eval(_EXTENT.text, 2, stream, state_of(stream))
-        return partition.extent(answer)[0]
+        return self._extent(stream)[0]
 
-    def _stored(self, stream: str, offsets: Range) -> Iterator["StoredBatch"]:
+    def _stored(self, stream: str, offsets: Range) -> Iterator["tuple[StoredBatch, int, int]"]:
+        """Yield batches, each with the log start offset and the offset before which the log may have gaps."""
         position, count = offsets.start, _FIRST_ENTRIES
-        epochs = self._epochs(stream)
+        start, epochs, cleaned = self._extent(stream)
         if epochs is None:
             return
         while position < offsets.end:
-            with self._answering():
-                answer = stream_entries(self._redis, stream, entries.range_start(epochs, position), "+", count)
-            batches = entries.decode(answer)
-            yield from batches
-            if len(batches) < count:
+            batches = self._known(stream, epochs, cleaned, position, count)
+            if not batches or batches[0].base_offset > position:
+                # The leader may have moved them to a segment, or from one to another.
+                start, epochs, present = self._extent(stream)
+                if epochs is None:
+                    return
+                if present != cleaned:
+                    cleaned = present
+                    continue
+            if not batches:
                 return
+            for stored in batches:
+                yield stored, start, cleaned.end
             size = sum(len(stored.batch) for stored in batches)
             span = batches[-1].next_offset - position
             position = batches[-1].next_offset
@@ -359,6 +377,19 @@ class LogReader:
             fitting = _CHUNK_BYTES * len(batches) // max(1, size)
             needed = (offsets.end - position) * len(batches) // max(1, span) + 1
             count = max(1, min(fitting, needed, _MOST_ENTRIES))
+
+    def _known(
+        self, stream: str, epochs: LeaderEpochs, cleaned: "CleanedLog", offset: int, count: int
+    ) -> "list[StoredBatch]":
+        """Return batches of one segment, or of the stream."""
+        with self._answering():
+            for segment in cleaned.from_offset(offset):
+                key = segment_of(stream, segment.number)
+                place = segment_rows.bounds(offset, segment.end)
+                if found := entries.decode(stream_entries(self._redis, key, *place, count)):
+                    return found
+            first = entries.range_start(epochs, max(offset, cleaned.end))
+            return entries.decode(stream_entries(self._redis, stream, first, "+", count))
 
     @contextmanager
     def _answering(self) -> Iterator[None]:
@@ -369,6 +400,10 @@ class LogReader:
             if isinstance(error, redis.AuthenticationError) or _WANTS_LOGIN in said:
                 said += _LOGIN
             raise StorageUnavailable(said) from error
+
+
+def _keys(stream: str) -> tuple[str, str, str]:
+    return stream, state_of(stream), clean_of(stream)
 
 
 def _lost(name: str, start: int, end: int) -> DataLoss:

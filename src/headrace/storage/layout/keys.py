@@ -33,6 +33,16 @@ def aborted_of(stream: str) -> str:
     return f"{{{stream}}}:aborted"
 
 
+def clean_of(stream: str) -> str:
+    """Hash: cleaned segments of a compacted partition."""
+    return f"{{{stream}}}:clean"
+
+
+def segment_of(stream: str, number: int) -> str:
+    """Redis Stream: batches that the cleaner kept."""
+    return f"{clean_of(stream)}:{number}"
+
+
 def foreign_of(stream: str) -> str:
     """Redis Stream: entries of other programs, moved aside."""
     return f"{{{stream}}}:foreign"

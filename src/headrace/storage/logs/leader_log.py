@@ -13,6 +13,7 @@ from headrace.storage.redis.protocol import Reply
 from headrace.topics.errors import StorageUnavailable
 from headrace.topics.leader_epochs import LeaderEpochs
 from headrace.topics.model import Append, Lost, PlaceDone
+from headrace.topics.segments import CleanedLog
 
 
 def ignore_loss(_: Exception) -> None:
@@ -59,6 +60,7 @@ class LeaderLog:
 
     __slots__ = (
         "acknowledged",
+        "cleaned",
         "connection",
         "entries",
         "epochs",
@@ -75,6 +77,7 @@ class LeaderLog:
         "urgent",
         "waiting",
         "waiting_bytes",
+        "writing",
         "xadd",
         "xlen",
     )  # fmt: skip
@@ -96,6 +99,10 @@ class LeaderLog:
         self.epochs: LeaderEpochs | None = None
         self.entries = 0
         """Expected number of entries in the stream."""
+        self.cleaned = CleanedLog()
+        """Its cleaned segments."""
+        self.writing: int | None = None
+        """Number of a segment that is not visible yet."""
         self.newest, self.size = -1, 0
         """`t` and `s` of the last entry that was placed."""
         self.waiting: deque[Batch | ScriptCall] = deque()

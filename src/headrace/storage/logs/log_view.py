@@ -6,12 +6,15 @@ from typing import Self
 
 from headrace.records.batch import peek
 from headrace.storage.layout import entries, partition
-from headrace.storage.layout.keys import state_of
+from headrace.storage.layout import segments as segment_rows
+from headrace.storage.layout.keys import clean_of, state_of
+from headrace.storage.logs import segments
 from headrace.storage.logs.log_state import LogState, aborted_between
 from headrace.storage.redis.replies import checked
 from headrace.storage.redis.script_calls import Scripts
 from headrace.topics.leader_epochs import LeaderEpochs
 from headrace.topics.model import StoredBatch
+from headrace.topics.segments import CleanedLog
 from headrace.topics.transactions import AbortedTotal, AbortedTransaction, Transactions
 
 _SCAN_BATCHES = 16
@@ -83,9 +86,11 @@ class LogSnapshot(Searching):
         next_offset: int,
         epochs: LeaderEpochs | None,
         snapshot: int | None,
+        cleaned: CleanedLog,
     ) -> None:
         """Use `look`. `epochs` is None for a log without a leader so far, `snapshot` without transactions."""
         self._snapshot = snapshot
+        self.cleaned = cleaned
         self.high_watermark = high_watermark
         self.log_start = log_start
         self.next_offset = next_offset
@@ -96,9 +101,9 @@ class LogSnapshot(Searching):
     @classmethod
     async def look(cls, scripts: Scripts, stream: str) -> Self:
         """Read the start and end offsets of a log. Raises StorageUnavailable."""
-        answer = await scripts.run("extent", [stream, state_of(stream)])
-        snapshot = partition.transactions_snapshot(answer)
-        return cls(scripts, stream, partition.high_watermark(answer), *partition.extent(answer), snapshot)
+        answer = await scripts.run("extent", [stream, state_of(stream), clean_of(stream)])
+        snapshot, cleaned = partition.transactions_snapshot(answer), segment_rows.decode(answer[6:])
+        return cls(scripts, stream, partition.high_watermark(answer), *partition.extent(answer), snapshot, cleaned)
 
     async def transactions(self) -> Transactions | None:
         """See `broker.log_ports.LogLook`. Raises StorageUnavailable."""
@@ -125,7 +130,20 @@ class LogSnapshot(Searching):
         end = self.next_offset if end is None else min(end, self.next_offset)
         if self.epochs is None or offset >= end:
             return []
-        first, last = entries.range_start(self.epochs, offset), entries.range_end(self.epochs, end)
+        epochs = self.epochs
+
+        async def read_stream(first: int) -> list[StoredBatch]:
+            return await self._in_stream(epochs, first, count, end)
+
+        connection = self._scripts.shards.at(stream)
+        found, self.cleaned = await segments.read_log(connection, stream, self.cleaned, read_stream, offset, count, end)
+        return found
+
+    async def _in_stream(self, epochs: LeaderEpochs, offset: int, count: int, end: int) -> list[StoredBatch]:
+        if offset >= end:
+            return []
+        stream = self._stream
+        first, last = entries.range_start(epochs, offset), entries.range_end(epochs, end)
         while True:
             connection = self._scripts.shards.at(stream)
             raw = checked(await connection.call("XRANGE", stream, first, last, "COUNT", count, reads=True))
@@ -138,5 +156,5 @@ class LogSnapshot(Searching):
     async def _find(self, stream: str, wanted: int | str) -> tuple[StoredBatch | None, int]:
         if self.epochs is None:
             return None, -1
-        entry, newest = await self._scripts.run("find_timestamp", [stream, state_of(stream)], wanted)
+        entry, newest = await self._scripts.run("find_timestamp", [stream, state_of(stream), clean_of(stream)], wanted)
         return (entries.decode([entry])[0] if entry else None), int(newest)

@@ -14,14 +14,24 @@ from headrace.storage.fence import Fence
 from headrace.storage.free_space import FreeSpace
 from headrace.storage.journal.acks import JournaledAcks
 from headrace.storage.layout import entries, partition
-from headrace.storage.layout.keys import aborted_of, foreign_of, producers_of, state_of, transactions_of
-from headrace.storage.logs import replay
+from headrace.storage.layout import segments as segment_rows
+from headrace.storage.layout.keys import (
+    aborted_of,
+    clean_of,
+    foreign_of,
+    producers_of,
+    segment_of,
+    state_of,
+    transactions_of,
+)
+from headrace.storage.logs import replay, segments
 from headrace.storage.logs.append import StreamAppender
 from headrace.storage.logs.leader_log import LeaderLog
 from headrace.storage.logs.log_state import LogState, aborted_between, snapshot_arguments
 from headrace.storage.logs.log_view import LogSnapshot, Searching
 from headrace.storage.logs.replay import Acknowledged, Opened
 from headrace.storage.logs.replicas import NoReplicas, RedisReplicas
+from headrace.storage.logs.segments import LogSegments
 from headrace.storage.redis.connection import Connection
 from headrace.storage.redis.protocol import Reply
 from headrace.storage.redis.replies import checked
@@ -30,6 +40,7 @@ from headrace.storage.valkey.aof import AppendOnlyFile
 from headrace.topics.errors import StorageUnavailable, UnknownTopic
 from headrace.topics.model import Lost, OpenedLog, StoredBatch
 from headrace.topics.producer_state import ProducerStateEntry
+from headrace.topics.segments import CleanedLog
 from headrace.topics.transactions import (
     AbortedTotal,
     AbortedTransaction,
@@ -92,6 +103,7 @@ class RedisLogs(Searching):
         self._file = file
         self._appender = StreamAppender(now_ms, early, disk, self._counted, file)
         self._logs = self._appender.logs
+        self.segments = LogSegments(self._appender, self._shards)
         self.place = self._appender.place  # avoids a call
         self._opening = asyncio.Semaphore(_OPENED_AT_ONCE)
         self._shards.on_lost.append(self._connection_lost)
@@ -144,7 +156,7 @@ class RedisLogs(Searching):
             log, view, create=create, resume=bool(log.acknowledged)
         )
         if log.acknowledged:
-            opened, length = await self._restore(log, opened, length, log_start)
+            opened, length = await self._restore(log, opened, length, max(log_start, log.cleaned.end))
         epochs = opened.epochs
         kept = LogState(self._scripts, stream, epochs, self._now_ms)
         producers, expired = await kept.stored_producers(self._producer_expiry_ms)
@@ -166,13 +178,18 @@ class RedisLogs(Searching):
         self, log: LeaderLog, view: int, *, create: bool, resume: bool
     ) -> tuple[int, int, int, Opened, int, bool]:
         stream = log.name
-        keys = [stream, state_of(stream), foreign_of(stream)]
+        keys = [stream, state_of(stream), foreign_of(stream), clean_of(stream)]
         told = await self._scripts.run(
             "open", keys, view, log.term + 1, "create" if create else "", uuid4().hex[:16],
             "resume" if resume else "",
         )  # fmt: skip
-        term, start, end, length, newest, size, snapshot, rows, log_id, set_aside, missing, high_watermark, used = told
+        term, start, end, length, newest, size, snapshot, rows, log_id, set_aside, missing, high_watermark, used = told[
+            :13
+        ]
         log.term, log.id = int(term), log_id
+        *cleaned, writing = told[13:]
+        log.cleaned = segment_rows.decode(cleaned)
+        log.writing = int(writing) if writing else None
         if set_aside:
             _log.error(
                 "entries of another program were moved out of a log",
@@ -262,6 +279,8 @@ class RedisLogs(Searching):
         log = self._owned(stream)
         assert log.epochs is not None
         start = int(checked(await self._shards.at(stream).call("HGET", log.state, "b")) or 0)
+        # Cleaned segments have no records of open or aborted transactions.
+        start = max(start, log.cleaned.end)
         # Later batches are those of this leader, which has accepted no transactional ones.
         end = log.epochs.rows[-1].first
         found = Transactions(aborted=AbortedTransactions(total=self._aborted_total), used=True, rebuilt=True)
@@ -286,7 +305,7 @@ class RedisLogs(Searching):
         if log is not None:
             self._appender.settle_dropped(log)
         keys = [stream, state_of(stream), producers_of(stream), foreign_of(stream)]
-        keys += [transactions_of(stream), aborted_of(stream)]
+        keys += [transactions_of(stream), aborted_of(stream), clean_of(stream)]
         await self._fence.write(lambda number: self._scripts.run("drop", keys, number))
 
     # Reads
@@ -330,8 +349,23 @@ class RedisLogs(Searching):
     async def _range(
         self, log: LeaderLog, offset: int, count: int, end: int | None, join: int | None
     ) -> list[StoredBatch]:
+        async def read_stream(first: int) -> list[StoredBatch]:
+            return await self._in_stream(log, first, count, end, join)
+
+        connection, known = self._shards.at(log.name), log.cleaned
+        found, present = await segments.read_log(connection, log.name, known, read_stream, offset, count, end)
+        if log.cleaned is known:
+            # A later leader has cleaned it. Otherwise this one has in the meantime, and knows more.
+            log.cleaned = present
+        return found
+
+    async def _in_stream(
+        self, log: LeaderLog, offset: int, count: int, end: int | None, join: int | None
+    ) -> list[StoredBatch]:
         epochs = log.epochs
         assert epochs is not None
+        if end is not None and offset >= end:
+            return []
         if self._file is not None:
             bound = entries.LAST_ID if end is None else entries.last_id(epochs, end)
             batches = await self._file.read(log.key, entries.first_id(epochs, offset), bound, count, join)
@@ -353,7 +387,9 @@ class RedisLogs(Searching):
 
     async def _find(self, stream: str, wanted: int | str) -> tuple[StoredBatch | None, int]:
         log = self._owned(stream)
-        entry, newest = self._checked(log, await self._scripts.call("find_timestamp", [stream, log.state], wanted))
+        entry, newest = self._checked(
+            log, await self._scripts.call("find_timestamp", [stream, log.state, clean_of(stream)], wanted)
+        )
         return (entries.decode([entry])[0] if entry else None), int(newest)
 
     def _checked(self, log: LeaderLog, reply: Reply) -> Reply:
@@ -381,22 +417,34 @@ class RedisLogs(Searching):
             StorageUnavailable: the result is unknown. Fenced, UnknownTopic.
         """
         log = self._owned(stream)
+        if log.cleaned.segments and (before_ms is not None or max_bytes is not None):
+            rest = await self.size(stream) - log.cleaned.size
+            kept = log.cleaned.retained_from(before_ms, max_bytes, rest)
+            if kept is not None:
+                # The stream follows, with newer records.
+                before_ms = max_bytes = None
+                before_offset = kept if before_offset is None else max(kept, before_offset)
         bounds = ("" if value is None else value for value in (before_ms, max_bytes, before_offset, up_to))
-        command = Scripts.command("trim", [stream, log.state], log.term, *bounds)
+        keys = [stream, log.state, clean_of(stream)]
+        keys += [segment_of(stream, each.number) for each in log.cleaned.segments]
+        command = Scripts.command("trim", keys, log.term, *bounds)
 
         def count(reply: Reply) -> None:
             # The next append compares with it.
             if isinstance(reply, list):
                 log.entries = reply[1]
+                if reply[2] is not None:
+                    kept = segment_rows.decode([reply[2], None])
+                    log.cleaned = CleanedLog(kept.segments, log.cleaned.end, log.cleaned.next_number)
 
-        start, _ = self._checked(log, await self._appender.run(log, command, count))
+        start, *_ = self._checked(log, await self._appender.run(log, command, count))
         return int(start)
 
     async def size(self, stream: str) -> int:
         """Return the bytes of all batches, including those in flight."""
         log = self._owned(stream)
         trimmed = checked(await self._shards.at(stream).call("HGET", log.state, "f"))
-        return log.size + log.waiting_bytes - int(trimmed or 0)
+        return log.cleaned.size + log.size + log.waiting_bytes - int(trimmed or 0)
 
     async def mirror_offset(self, stream: str, group: str, offset: int) -> None:
         """Show a committed offset as last delivered id of a Redis consumer group, which is created if missing."""

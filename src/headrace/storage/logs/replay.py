@@ -13,7 +13,7 @@ from headrace.records.accelerator import stamp
 from headrace.records.batch import CRC_AT
 from headrace.storage.journal.journal import Entry, Journal
 from headrace.storage.layout import entries, partition, registry
-from headrace.storage.layout.keys import Keyspace, foreign_of, state_of
+from headrace.storage.layout.keys import Keyspace, clean_of, foreign_of, state_of
 from headrace.storage.redis.connection import Connection
 from headrace.storage.redis.replies import checked
 from headrace.storage.redis.script_calls import Scripts
@@ -163,14 +163,15 @@ async def _replay_log(
 
 
 async def _restore_log(scripts: Scripts, epoch: int, stream: str, found: list[Entry]) -> tuple[int, list[Entry]]:
-    keys = [stream, state_of(stream), foreign_of(stream)]
+    keys = [stream, state_of(stream), foreign_of(stream), clean_of(stream)]
     # Keys are never reused: without a state, the stream is still this log.
     answer = await scripts.run("open", keys, epoch, 0, "", found[-1].log_id, "resume")
     term, start, end, _, newest, size, _, rows, log_id, *_ = answer
+    cleaned_end = answer[14]
     opened = Opened(int(term), int(end), int(newest), int(size), partition.epochs(rows))
     ours = {entry.base_offset: entry for entry in found if entry.log_id == log_id}
     batches = [Acknowledged(offset, entry.append, entry.now_ms) for offset, entry in sorted(ours.items())]
-    plan = await restore_plan(scripts, stream, opened, batches, int(start))
+    plan = await restore_plan(scripts, stream, opened, batches, max(int(start), int(cleaned_end)))
     await place_batches(scripts, stream, opened, plan.missing)
     return len(plan.missing), [ours[each.base_offset] for each in plan.unfit]
 
@@ -212,7 +213,7 @@ class Plan(NamedTuple):
 async def restore_plan(
     scripts: Scripts, stream: str, opened: Opened, batches: Sequence[Acknowledged], log_start: int
 ) -> Plan:
-    """Compare acknowledged batches with the log."""
+    """Compare acknowledged batches with the log, which begins in the stream at `log_start`."""
     missing: list[Acknowledged] = []
     unfit: list[Acknowledged] = []
     log_end = opened.log_end

@@ -1,12 +1,26 @@
 -- Remove a partition with its state.
--- KEYS: stream, state, producers, foreign, transactions, aborted
+-- KEYS: stream, state, producers, foreign, transactions, aborted, clean
 -- ARGV: view (the server's epoch)
 -- Reply: number of removed keys. Error: FENCED.
--- Parts: epoch, kept_epoch
+-- Parts: epoch, kept_epoch, cleaned
 --
 -- Appends cannot restore the stream, because they use XADD NOMKSTREAM.
 local no = fenced(epoch_in(KEYS[2], 'v'))
 if no then
   return no
 end
-return redis.call('UNLINK', unpack(KEYS))
+local keys = {unpack(KEYS)}
+if redis.call('TYPE', KEYS[7]).ok == 'hash' then
+  for _, row in ipairs((cleaned_in(KEYS[7]))) do
+    keys[#keys + 1] = KEYS[7] .. ':' .. string.format('%.0f', row.number)
+  end
+  local writing = redis.call('HGET', KEYS[7], 'writing')
+  if writing then
+    keys[#keys + 1] = KEYS[7] .. ':' .. writing
+  end
+end
+local removed = 0
+for _, key in ipairs(keys) do
+  removed = removed + redis.call('UNLINK', key)
+end
+return removed

@@ -1,11 +1,16 @@
 #!lua flags=no-writes
 -- Find the first batch whose time (`t`) reaches a given one, by binary search. No earlier batch has such a record.
--- KEYS: stream, state
+-- KEYS: stream, state, clean
 -- ARGV: timestamp in ms, or 'max' for the log's last `t`
 -- Reply: {entry of XRANGE or nil, last `t`}. Error: STRAY.
+-- Parts: cleaned
+--
+-- Cleaned batches lie in segments, which are named after the key `clean`. Their times do not fall either.
 local state = redis.call('HMGET', KEYS[2], 'b', 'l')
 local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
-if not state[1] or not last then
+local segments, cleaned_end = cleaned_in(KEYS[3])
+local newest_segment = segments[#segments]
+if not state[1] or not (last or newest_segment) then
   return {false, '-1'}
 end
 if last and last[2][5] ~= 's' then
@@ -16,32 +21,42 @@ for _, first, term in string.gmatch(state[2], '(%d+):(%d+):(%d+)') do
   firsts[#firsts + 1], terms[#terms + 1] = tonumber(first), term
 end
 -- Return the entry of an offset, or the next one.
+local segment
 local function entry_at(offset)
+  if segment then
+    return redis.call('XRANGE', segment, '0-' .. string.format('%.0f', offset + 1), '+', 'COUNT', 1)[1]
+  end
   local row = 1
   while firsts[row + 1] and firsts[row + 1] <= offset do
     row = row + 1
   end
   return redis.call('XRANGE', KEYS[1], terms[row] .. '-' .. string.format('%.0f', offset + 1), '+', 'COUNT', 1)[1]
 end
-local newest = last[2][4]
+local newest = last and last[2][4] or string.format('%.0f', newest_segment.newest)
 local wanted = tonumber(ARGV[1] == 'max' and newest or ARGV[1])
 if wanted > tonumber(newest) then
   return {false, newest}
 end
-local low, high = tonumber(state[1]), tonumber(string.match(last[1], '%d+$')) - 1
-local best = false
-while low <= high do
-  local entry = entry_at(low + math.floor((high - low) / 2))
-  if not entry then
+local start = tonumber(state[1])
+local low, high = math.max(start, cleaned_end), last and tonumber(string.match(last[1], '%d+$')) - 1 or -1
+for _, row in ipairs(segments) do
+  if row.newest >= wanted and row.following > start then
+    segment = KEYS[3] .. ':' .. string.format('%.0f', row.number)
+    low, high = math.max(start, row.first), row.following - 1
     break
   end
-  local following = tonumber(string.match(entry[1], '%d+$'))
-  local base = struct.unpack('>i8', entry[2][2])
-  if tonumber(entry[2][4]) >= wanted then
+end
+local best = false
+while low <= high do
+  local middle = low + math.floor((high - low) / 2)
+  local entry = entry_at(middle)
+  if not entry then
+    high = middle - 1
+  elseif tonumber(entry[2][4]) >= wanted then
     best = entry
-    high = base - 1
+    high = math.min(struct.unpack('>i8', entry[2][2]), middle) - 1
   else
-    low = following
+    low = tonumber(string.match(entry[1], '%d+$'))
   end
 end
 return {best, newest}

@@ -1,12 +1,14 @@
 #!lua flags=allow-oom
 -- Become leader of a log: fence earlier leaders, and return its start and end.
--- KEYS: stream, state, foreign
+-- KEYS: stream, state, foreign, clean
 -- ARGV: view (the server's epoch), least term, 'create' to create a missing log, its id in this case, 'resume' if
 --       acknowledged batches will be stored first
 -- Reply: {term, log start offset, log end offset, entries, newest time, bytes appended, snapshot offset, rows, log id,
---         entries moved aside, records missing at the end, last stored high watermark, '1' if it has transactions}:
+--         entries moved aside, records missing at the end, last stored high watermark, '1' if it has transactions,
+--         rows of cleaned segments, offset where the stream begins, next number of a segment, number of one that is
+--         being written}:
 --         numbers of entries are integers, all others texts. Errors: FENCED, GONE, FOREIGN.
--- Parts: clock, epoch, facts
+-- Parts: clock, epoch, facts, cleaned
 --
 -- XADD rejects ids up to the stream's last one. So setting that id to <term>-0 rejects all entries of earlier terms
 -- that are in flight. Terms and leader epochs never repeat, even after Redis lost data: they are also seconds since
@@ -20,7 +22,7 @@ if kind ~= 'stream' and kind ~= 'none' then
   return redis.error_reply('FOREIGN ' .. stream .. ' is a ' .. kind .. ', not a stream that Headrace wrote')
 end
 -- Check all types first: an error in the middle would leave an incomplete change.
-for _, pair in ipairs({{state_key, 'hash'}, {foreign, 'stream'}}) do
+for _, pair in ipairs({{state_key, 'hash'}, {foreign, 'stream'}, {KEYS[4], 'hash'}}) do
   local key, expected = pair[1], pair[2]
   local found = redis.call('TYPE', key).ok
   if found ~= expected and found ~= 'none' then
@@ -54,6 +56,13 @@ local function garbled()
     end
   end
 end
+
+local cleaned = redis.call('HMGET', KEYS[4], 'rows', 'end', 'next', 'writing')
+local rest = string.gsub((cleaned[1] or '') .. ' ', '%d+:%d+:%d+:%d+:%-?%d+:%d+ ', '')
+if rest ~= '' and rest ~= ' ' then
+  return redis.error_reply('FOREIGN ' .. KEYS[4] .. ' has rows that Headrace did not write')
+end
+local segments, cleaned_end = cleaned_in(KEYS[4])
 
 if redis.call('EXISTS', state_key) == 1 then
   if not state[6] and redis.call('HEXISTS', state_key, 'n') == 1 then
@@ -115,10 +124,12 @@ if not state[1] then
       most = term
       entry = first_of_ours(string.format('%.0f-0', term + 1))
     end
-    local start = string.format('%.0f', base)
+    -- Cleaned segments come before the stream.
+    local start = string.format('%.0f', segments[1] and segments[1].first or base)
+    local snapshot = string.format('%.0f', base)
     local trimmed = string.format('%.0f', tonumber(first[2][6]) - #first[2][2])
-    state = {string.format('%.0f', most), ARGV[1], start, start, table.concat(rows, ' '), ARGV[4], '-1', '0'}
-    redis.call('HSET', state_key, 'b', start, 'o', start, 'i', ARGV[4], 't', '-1', 's', '0', 'f', trimmed)
+    state = {string.format('%.0f', most), ARGV[1], start, snapshot, table.concat(rows, ' '), ARGV[4], '-1', '0'}
+    redis.call('HSET', state_key, 'b', start, 'o', snapshot, 'i', ARGV[4], 't', '-1', 's', '0', 'f', trimmed)
   elseif ARGV[3] ~= 'create' then
     return redis.error_reply('GONE the partition does not exist')
   else
@@ -157,7 +168,7 @@ for epoch, first, row_term in string.gmatch(state[5], '(%d+):(%d+):(%d+)') do
   kept[#kept + 1] = epoch .. ':' .. first .. ':' .. row_term
   last_epoch, last_first = epoch, tonumber(first)
 end
-log_end = math.max(log_end, last_first or 0, tonumber(state[4]), tonumber(state[3]))
+log_end = math.max(log_end, last_first or 0, tonumber(state[4]), tonumber(state[3]), cleaned_end)
 for _, name in ipairs({'last-generated-id', 'max-deleted-entry-id'}) do
   -- After a foreign entry, the last id is not ours.
   if info[name] and not (set_aside > 0 and name == 'last-generated-id') then
@@ -191,8 +202,10 @@ kept[#kept + 1] = epoch_text .. ':' .. string.format('%.0f', log_end) .. ':' .. 
 local rows = table.concat(kept, ' ')
 redis.call('HSET', state_key, 'e', term_text, 'v', ARGV[1], 'l', rows)
 local missing = 0
-if log_end > stored_end and tonumber(state[3]) < log_end then
-  missing = log_end - math.max(stored_end, tonumber(state[3]))
+local known_end = math.max(stored_end, tonumber(state[3]), cleaned_end)
+if log_end > known_end then
+  missing = log_end - known_end
 end
 return {term_text, state[3], string.format('%.0f', log_end), redis.call('XLEN', stream), newest, bytes, state[4], rows,
-  state[6], set_aside, string.format('%.0f', missing), state[9] or '0', state[11] or ''}
+  state[6], set_aside, string.format('%.0f', missing), state[9] or '0', state[11] or '',
+  cleaned[1] or '', cleaned[2] or '0', cleaned[3] or '0', cleaned[4] or ''}
