@@ -3,7 +3,7 @@
 import re
 
 from tests.console.test_event_stream import Stream
-from tests.console.visiting import create, produce
+from tests.console.visiting import create, produce, with_an_open_transaction
 
 from headrace.testing import InProcessServer
 
@@ -31,3 +31,30 @@ def test_records_of_all_partitions_are_followed(server: InProcessServer) -> None
     assert rows(only, 1) == [("1", "0")]
     stream.close()
     only.close()
+
+
+def test_records_of_a_transaction_are_followed_once_it_is_committed(server: InProcessServer) -> None:
+    create(server, ("in-transactions", 1))
+    with with_an_open_transaction(server, "in-transactions") as producer:
+        stream = Stream(server, "/topics/in-transactions/records?partition=0&tail=0:0")
+        shown: list[str] = []
+        ends: list[str] = []
+
+        def follow(until: int) -> None:
+            while len(shown) < until:
+                server.clock.advance(seconds=2)
+                name, event = stream.event()
+                assert isinstance(event, dict)
+                if name == "rows":
+                    shown.extend(sorted(re.findall(r"show=(\d+)", event["html"])))
+                else:
+                    ends.append(event["end"] + event["unstable"])
+
+        follow(2)
+        assert shown == ["0", "1"]
+        assert ends[-1] == "6; an open transaction hides 2 offsets from 6 on"
+        producer.commit_transaction(20)
+        follow(4)
+        assert shown == ["0", "1", "6", "7"]
+        assert ends[-1] == "9"
+    stream.close()

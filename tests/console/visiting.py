@@ -1,14 +1,16 @@
 """A visitor of the console: asks for pages, reads them, and makes what they show."""
 
 import base64
+import contextlib
 import http.client
 import re
+from collections.abc import Iterator
 from html import unescape
 from html.parser import HTMLParser
 from urllib.parse import urlencode
 
 import msgspec
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 from tests.harness.wire import Wire
 
 from headrace.protocol.messages import (
@@ -140,3 +142,24 @@ class Visit:
         found = re.findall(r'role="alert"><bdi>(.*?)</bdi>', safe(answer))
         assert len(found) == 1, found
         return unescape(found[0])
+
+
+@contextlib.contextmanager
+def with_an_open_transaction(server: InProcessServer, topic: str) -> Iterator[Producer]:
+    """Records in partition 0: plain 0, committed 1 and its marker, aborted 3 and 4 and a marker, open 6, plain 7."""
+    produce(server, topic, (b"plain", b"0"))
+    producer = Producer({"bootstrap.servers": server.kafka, "transactional.id": topic, "linger.ms": 0})
+    producer.init_transactions(20)
+    for value, count in ((b"committed", 1), (b"aborted", 2), (b"open", 1)):
+        producer.begin_transaction()
+        for _ in range(count):
+            producer.produce(topic, value, b"key", 0)
+        producer.flush(20)
+        if value == b"committed":
+            producer.commit_transaction(20)
+        if value == b"aborted":
+            producer.abort_transaction(20)
+    produce(server, topic, (b"plain", b"7"))
+    yield producer
+    with contextlib.suppress(KafkaException):
+        producer.abort_transaction(20)

@@ -19,8 +19,8 @@ from headrace.records.walk import some as some_of
 if TYPE_CHECKING:
     from headrace.console.server_data import Figures
 
-ISOLATION = Isolation.READ_UNCOMMITTED
-"""The console shows all records below the high watermark, including those of open transactions."""
+ISOLATION = Isolation.READ_COMMITTED
+"""The console shows what applications see. A page reports how many records it leaves out."""
 MOST_HEADERS = 100
 """Maximum headers shown of a record."""
 _MOST_DECOMPRESSED = 32 << 20
@@ -66,6 +66,8 @@ class Read(msgspec.Struct):
     """The next offset."""
     passed_over: int = 0
     """Batches that are unreadable or too large for a page."""
+    hidden: int = 0
+    """Offsets of markers and of aborted transactions. 0 if offsets have gaps."""
 
 
 class _Sink:
@@ -74,6 +76,8 @@ class _Sink:
         self._most = most
         self._room = _ROOM if most > _FEW else _ROOM_OF_FEW
         self._decompressed = self._kept = 0
+        self.covered = 0
+        """Offsets of the batches that were taken."""
         self.read = Read()
 
     def room(self) -> int:
@@ -116,6 +120,7 @@ class _Sink:
                 for record, headers in found.records:
                     self.read.found.append(Found(record, headers, told))
                     self._kept += _size(record)
+            self.covered += max(0, following - max(offset, header.base_offset))
             offset = max(offset, following)
         return offset
 
@@ -165,6 +170,8 @@ async def some(
             sink.read.following = await read(
                 partition, offset, sink, large_reads=broker.large_reads, isolation=ISOLATION
             )
+            if not partition.has_gaps:
+                sink.read.hidden = max(0, sink.read.following - offset - sink.covered)
             return sink.read
         finally:
             broker.reads.release(granted)

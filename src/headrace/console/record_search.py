@@ -57,6 +57,8 @@ class Result(msgspec.Struct):
     """How many were examined."""
     passed_over: int = 0
     """Batches that are unreadable or too large."""
+    hidden: int = 0
+    """Offsets of markers and of aborted transactions."""
     seconds: float = 0.0
 
     @property
@@ -116,6 +118,8 @@ async def _step(
     chosen, examined = await figures.work.run(records, visible, until, wanted.matches, left)
     result.records += examined
     result.passed_over += read.passed_over
+    if examined == len(records):
+        result.hidden += read.hidden  # otherwise, the next step reads some of them again
     result.matches += [Match(partition.index, read.found[place], parts) for place, parts in chosen]
     following = read.following if examined == len(records) else records[examined].offset
     if following <= range_.position:

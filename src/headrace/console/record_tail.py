@@ -54,7 +54,7 @@ class RecordTail:
             self._soon()
 
         for each in self._offsets:
-            each.watch(grown)
+            each.watch(grown, ISOLATION)
         try:
             yield
         finally:

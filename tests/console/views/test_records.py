@@ -8,7 +8,7 @@ from base64 import b64decode
 from html import unescape
 
 import redis
-from tests.console.visiting import EVIL, ask, create, produce
+from tests.console.visiting import EVIL, ask, create, produce, with_an_open_transaction
 from tests.harness.waiting import wait_for
 from tests.oci.conftest import COMPARTMENT, Api
 
@@ -64,6 +64,44 @@ def test_records_are_found_by_offset_time_and_key(server: InProcessServer) -> No
     # Without a partition, the page shows the newest records of all.
     assert offsets_of(server, "/topics/found/records") == [(1, offset) for offset in range(95, 120)]
     assert "All 2 partitions" in ask(server, "/topics/found/records").text
+
+
+def test_records_of_transactions_are_shown_once_they_are_committed(server: InProcessServer) -> None:
+    create(server, ("transactional", 2))
+    path = "/topics/transactional/records"
+    with with_an_open_transaction(server, "transactional") as producer:
+        for query in ("", "partition=0&from=oldest", "partition=0&from=0", "q=&key=&from=oldest"):
+            assert offsets_of(server, f"{path}?{query}") == [(0, 0), (0, 1)], query
+        page = ask(server, f"{path}?partition=0&from=oldest").text
+        assert "offsets 0 to 6 ; an open transaction hides 2 offsets from 6 on" in page
+        assert "4 offsets of aborted transactions and markers not shown." in page
+        page = ask(server, f"{path}?from=oldest").text
+        assert "Open transactions hide the last records of 1 partition: 0." in page
+        assert "4 offsets of aborted transactions and markers not shown." in page
+        assert offsets_of(server, f"{path}?q=aborted") == offsets_of(server, f"{path}?q=open") == []
+        assert "4 offsets of aborted" in ask(server, f"{path}?q=aborted").text
+        assert offsets_of(server, f"{path}?q=committed") == [(0, 1)]
+        lines = ask(server, f"{path}?from=oldest&download=jsonl").body.decode().splitlines()
+        assert [json.loads(line)["value"] for line in lines] == ["0", "committed"]
+        assert "aborted" not in ask(server, f"{path}?partition=0&show=3").text.replace("aborted transactions", "")
+        producer.commit_transaction(20)
+    assert offsets_of(server, f"{path}?partition=0&from=oldest") == [(0, 0), (0, 1), (0, 6), (0, 7)]
+    page = ask(server, f"{path}?partition=0&from=oldest").text
+    assert "offsets 0 to 9" in page
+    assert "open transaction" not in page
+    assert "5 offsets of aborted transactions and markers not shown." in page
+    assert "not shown" not in ask(server, f"{path}?partition=1&from=oldest").text
+
+
+def test_a_record_that_is_not_shown_has_no_page_of_its_own(server: InProcessServer) -> None:
+    create(server, ("hidden", 1))
+    path = "/topics/hidden/records?partition=0&from=oldest"
+    with with_an_open_transaction(server, "hidden") as producer:
+        producer.commit_transaction(20)
+    for offset in (2, 3, 4, 5, 8):
+        assert 'id="record"' not in ask(server, f"{path}&show={offset}").html, offset
+    for offset in (1, 6, 7):
+        assert f"Record {offset}" in ask(server, f"{path}&show={offset}").text
 
 
 def test_what_is_shown_can_be_downloaded_without_loss(server: InProcessServer) -> None:

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from headrace.broker.group_lag import ISOLATION
+from headrace.broker.partition.source import COMMITTED
 from headrace.broker.topics.live import LiveTopic
 from headrace.console import charts, text
 from headrace.console.pagination import cut
@@ -151,7 +151,7 @@ def _behind(live: LiveTopic, ends: Mapping[int, int]) -> tuple[int | None, bool]
     if live.has_gaps:
         return None, False
     led = led_here(live)
-    lags = [record_lag(ends.get(each.index), each.log_start, each.visible_end(ISOLATION)) for each in led]
+    lags = [record_lag(ends.get(each.index), each.log_start, each.visible_end(COMMITTED)) for each in led]
     return (sum(lags) if led else None), len(led) < len(live.partitions)
 
 

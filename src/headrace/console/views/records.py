@@ -25,6 +25,7 @@ from headrace.security.access.principal import ANONYMOUS
 from headrace.security.access.required_acls import SERVER, Operation, Resource, ResourceType
 from headrace.text import times
 from headrace.text.escaping import json_text, shown
+from headrace.topics.errors import NotLeader
 
 _BASE64 = 240
 """Maximum bytes of a key or value in the API JSON view."""
@@ -71,6 +72,10 @@ class Listed(msgspec.Struct):
     """The first offset of one partition."""
     next: str = ""
     before: str = ""
+    hidden: int = 0
+    """Offsets in this range that are markers or belong to aborted transactions."""
+    open: str = ""
+    """Which of several partitions have an open transaction."""
     oldest: str = ""
     newest: str = ""
 
@@ -98,6 +103,8 @@ def _page(ask: ViewRequest, live: LiveTopic, index: int | None, wanted: Filter, 
         "record": listed.record,
         "wrong": listed.wrong,
         "passed_over": listed.passed_over,
+        "hidden": text.many(listed.hidden, "offset") if listed.hidden else "",
+        "open": listed.open,
         "positions": listed.positions,
         "searched": listed.searched,
         "next": listed.next,
@@ -112,7 +119,27 @@ def _page(ask: ViewRequest, live: LiveTopic, index: int | None, wanted: Filter, 
 
 def ends(partition: Partition) -> dict[str, str]:
     """Return the cells with a partition's offsets."""
-    return {"start": text.count(partition.log_start), "end": text.count(partition.visible_end(ISOLATION))}
+    end = partition.visible_end(ISOLATION)
+    return {"start": text.count(partition.log_start), "end": text.count(end), "unstable": _unstable(partition, end)}
+
+
+def _unstable(partition: Partition, end: int) -> str:
+    """Return what hides the last records of a partition; empty: nothing."""
+    try:
+        partition.check_stable()
+    except NotLeader:
+        return "; no record is shown until the index of its transactions has been rebuilt"
+    left = partition.log_end - end
+    return f"; an open transaction hides {text.many(left, 'offset')} from {end:,} on" if left > 0 else ""
+
+
+def _open(partitions: Sequence[Partition]) -> str:
+    """Return which partitions have hidden records at their end; empty: none has."""
+    found = [each.index for each in partitions if each.log_end > each.visible_end(ISOLATION)]
+    if not found:
+        return ""
+    listed = ", ".join(map(str, found[:_MOST_RANGES])) + (" and others" if len(found) > _MOST_RANGES else "")
+    return f"Open transactions hide the last records of {text.many(len(found), 'partition')}: {listed}."
 
 
 def visible_schemas(ask: ViewRequest) -> Callable[[str], bool]:
@@ -167,7 +194,7 @@ async def _single(ask: ViewRequest, live: LiveTopic, index: int) -> Listed:
     end = partition.visible_end(ISOLATION)
     common = {"partition": index}
     listed = Listed(await _decoded(ask, index, read.found), wrong, read.passed_over, positions_text({index: end}))
-    listed.begin = offset
+    listed.begin, listed.hidden = offset, read.hidden
     listed.next = _on(ask, live, common, read.following) if read.following < end else ""
     if offset > partition.log_start:
         listed.before = _on(ask, live, common, max(partition.log_start, offset - ROWS))
@@ -177,7 +204,8 @@ async def _single(ask: ViewRequest, live: LiveTopic, index: int) -> Listed:
         at = int(query["show"][:19])
         if partition.log_start <= at < end:
             one = await record_reader.some(ask.figures, ask.broker, partition, at, 1)
-            shown_ = await _decoded(ask, index, one.found)
+            found = [each for each in one.found if partition.has_gaps or each.record.offset == at]
+            shown_ = await _decoded(ask, index, found)
             listed.record = _whole(ask, live, shown_[0]) if shown_ else None
     return listed
 
@@ -219,6 +247,7 @@ async def _several(ask: ViewRequest, live: LiveTopic, index: int | None, wanted:
     followed = {each.index: each.visible_end(ISOLATION) for each in partitions}
     listed = Listed(result.matches, wrong, result.passed_over, positions_text(followed))
     listed.searched = _searched(result) if wanted else None
+    listed.hidden, listed.open = result.hidden, _open(partitions) if index is None else ""
     more = index is None and any(each.index > partitions[-1].index for each in led_here(live)) if partitions else False
     if not result.complete:
         listed.next = on(positions=positions_text((each.partition, each.position) for each in result.ranges))
