@@ -91,6 +91,8 @@ def clients() -> Iterable[tuple[str, str, str]]:
         ("kcat with librdkafka 2.0.2", "1.7.1, from Debian 12", "`apt`"),
         ("Java clients and tools of Apache Kafka", kafka, "`maven`, `security`"),
         ("franz-go", _found("tests/clients/secured/go/go.mod", r"franz-go v([\d.]+)"), "`go`, `security`"),
+        ("sarama", _found("tests/clients/transactions/go/go.mod", r"sarama v([\d.]+)"), "`go`"),
+        ("KafkaJS", _found("tests/clients/transactions/node/package.json", r'"kafkajs": "([\d.]+)"'), "`npm`"),
         ("Quix Streams", _found("Makefile", r"quixstreams==([\d.]+)"), "`streams`"),
         ("Faust", _found("Makefile", r"faust-streaming==([\d.]+)"), "`streams`"),
         ("OCI SDK for Python", _pinned("oci"), "`servers`"),

@@ -26,6 +26,7 @@ from tests.harness.ports import free_ports
 USER, PASSWORD = "alice", "the-secret"
 _ROOT = Path(__file__).parents[2]
 _POM = _ROOT / "tests" / "spark" / "apache_kafka" / "pom.xml"
+_PROGRAMS = _ROOT / "tests" / "clients" / "programs" / "pom.xml"
 _FETCH_S, _FORMAT_S, _START_S = 600, 240, 240
 _PROPERTIES = """process.roles=broker,controller
 node.id=1
@@ -72,10 +73,18 @@ class ApacheKafka(NamedTuple):
 
 def jars() -> str:
     """The class path; Maven fetches what is missing. Raises RuntimeError with Maven's words."""
-    folder = _ROOT / "build" / "apache-kafka"
-    complete = folder / f"complete-{zlib.crc32(_POM.read_bytes()):08x}"
+    return _fetched(_POM, _ROOT / "build" / "apache-kafka")
+
+
+def program_jars() -> str:
+    """The class path of Kafka Streams, Connect with its file connectors, and MirrorMaker 2. Raises as `jars`."""
+    return _fetched(_PROGRAMS, _ROOT / "build" / "apache-kafka-programs")
+
+
+def _fetched(pom: Path, folder: Path) -> str:
+    complete = folder / f"complete-{zlib.crc32(pom.read_bytes()):08x}"
     if not complete.exists():
-        command = ["mvn", "--batch-mode", "--quiet", "-f", str(_POM), "dependency:copy-dependencies"]
+        command = ["mvn", "--batch-mode", "--quiet", "-f", str(pom), "dependency:copy-dependencies"]
         fetching.run([*command, f"-DoutputDirectory={folder}", "-DincludeScope=runtime"], each_s=_FETCH_S)
         complete.touch()
     return f"{folder}/*"
