@@ -144,10 +144,11 @@ EFFECTS: dict[str, dict[str, tuple[Effect, ...]]] = {
         "DeleteTopic": (_E.DELETES,),
         **dict.fromkeys(("SaveUser", "DeleteUser", "AddAcl", "RemoveAcl"), (_E.GRANTS,)),
         **dict.fromkeys(("SetQuota", "RemoveQuota"), (_E.CHANGES,)),
+        "AbortTransaction": (_E.ENDS,),
         **dict.fromkeys(
             (
                 "Overview", "Topics", "Topic", "Produce", "NewTopic", "EditTopic", "Groups", "Group", "Pipeline",
-                "Brokers", "Users", "Acls", "Quotas",
+                "Brokers", "Users", "Acls", "Quotas", "Transactions",
             ),
             (_E.SHOWS,),
         ),

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from tests.broker.transactional import Log, sent
 
+from headrace.broker import fetch
 from headrace.broker.fetch import DelayedFetch, Found, PartitionFetch, Wakeups
 from headrace.broker.partition.cache import Buffer, next_offset
+from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.read import read
 from headrace.broker.partition.source import COMMITTED, UNCOMMITTED, Isolation, Source
 from headrace.broker.runtime.budget import ReadBudget
@@ -28,12 +30,14 @@ async def aborted_ones(log: Log, count: int) -> None:
         await log.partition.save_producers()
 
 
-async def fetched(log: Log, clock: ManualClock, offset: int, isolation: Isolation = COMMITTED) -> Found:
+async def fetched(
+    log: Log, clock: ManualClock, offset: int, isolation: Isolation = COMMITTED, most: int = 1 << 20
+) -> Found:
     answers: list[list[Found]] = []
     DelayedFetch(
-        [PartitionFetch(log.partition, offset, 1 << 20, isolation=isolation)],
+        [PartitionFetch(log.partition, offset, most, isolation=isolation)],
         min_bytes=1,
-        max_bytes=1 << 20,
+        max_bytes=most,
         deadline_ms=clock.ticks_ms(),
         first=0,
         clock=clock,
@@ -180,3 +184,67 @@ async def test_readers_that_filter_get_committed_batches_only(
     sink = Taken()
     assert await read(log.partition, 0, sink) == 31
     assert sink.offsets == list(range(31))
+
+
+OTHERS = 1_500
+
+
+@pytest.mark.parametrize("older", [False, True], ids=["memory", "storage"])
+async def test_a_list_of_many_has_only_producers_of_what_is_returned(
+    log: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, older: bool
+) -> None:
+    """Transactions of many producers begin before a batch and are aborted after it."""
+    others = range(100, 100 + OTHERS)
+    for producer in (*others, 50):
+        log.stored(sent(0, producer=producer))
+    for producer in others:
+        log.end(commit=False, producer=producer)
+    log.storage.logs.answer()
+    await log.partition.save_producers()
+    if older:
+        log.storage.logs.aborted_total.most = 1
+        monkeypatch.setattr(fetch, "MOST_UNRELATED", 10)
+    log.ended.clear()
+    log.finish(commit=False, producer=50)
+    assert (log.partition.aborted_from > 0) == older
+    found = await fetched(log, clock, OTHERS)
+    assert len(found.aborted) == OTHERS + 1, "the markers of all are returned, too"
+    size = len(found.chunks[0])
+    found = await fetched(log, clock, OTHERS, most=size)
+    assert len(found.chunks) == 1
+    assert [(each.producer_id, each.first_offset) for each in found.aborted] == [(50, OTHERS)]
+
+
+async def test_appends_cost_nothing_for_readers_that_wait_behind_an_open_transaction(
+    log: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, look = 0, LeaderPartition.at_end
+
+    def counted(self: LeaderPartition, offset: int, isolation: Isolation = UNCOMMITTED) -> bool:
+        nonlocal looks
+        looks += 1
+        return look(self, offset, isolation)
+
+    log.stored(sent(0))
+    answers: list[list[Found]] = []
+    for _ in range(200):
+        DelayedFetch(
+            [PartitionFetch(log.partition, 0, 1 << 20, isolation=COMMITTED)],
+            min_bytes=1,
+            max_bytes=1 << 20,
+            deadline_ms=clock.ticks_ms() + 60_000,
+            first=0,
+            clock=clock,
+            wakeups=Wakeups(),
+            budget=ReadBudget(),
+            done=answers.append,
+        ).start()
+    monkeypatch.setattr(LeaderPartition, "at_end", counted)
+    for number in range(500):
+        log.stored(sent(number, producer=8, transaction=None))
+        await asyncio.sleep(0)
+    assert (looks, answers) == (0, [])
+    log.finish(commit=True)
+    while len(answers) < 200:
+        await asyncio.sleep(0)
+    assert {next_offset(found.chunks) for [found] in answers} == {log.partition.log_end}

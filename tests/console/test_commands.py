@@ -22,6 +22,7 @@ TEMPLATES = {
     "/users": ["/users"],
     "/acls": ["/acls"],
     "/quotas": ["/quotas"],
+    "/transactions": ["/transactions"],
     "/topics/{name:path}/records": ["/topics/made/records", "/topics/made/records?show=0"],
     "/groups/{name:path}": [
         "/groups/made-readers?to=latest", "/groups/made-readers?to=offset&at=0&topic=made",

@@ -12,5 +12,5 @@ def test_every_page_says_what_it_needs() -> None:
     assert {page.method for page in PAGES.values()} == {"GET", "POST"}
     assert [page.name for page in PAGES.values() if page.method == "POST"] == [
         "ProduceRecord", "CreateTopic", "AddPartitions", "AlterTopicConfig", "DeleteTopic", "ResetGroup", "ForgetRun",
-        "SaveUser", "DeleteUser", "AddAcl", "RemoveAcl", "SetQuota", "RemoveQuota",
+        "SaveUser", "DeleteUser", "AddAcl", "RemoveAcl", "SetQuota", "RemoveQuota", "AbortTransaction",
     ]  # fmt: skip

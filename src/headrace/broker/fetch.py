@@ -13,13 +13,13 @@ from time import perf_counter
 import msgspec
 import structlog
 
-from headrace.broker.partition.cache import Buffer, next_offset
+from headrace.broker.partition.cache import Buffer, next_offset, producers_of
 from headrace.broker.partition.source import COMMITTED, UNCOMMITTED, UNKNOWN_SIZE, Isolation, Readable
 from headrace.broker.runtime.budget import NeedsRoom, ReadBudget, Waiter
 from headrace.broker.runtime.clock import Clock, Timer
 from headrace.broker.runtime.scheduler import SLICE_S
 from headrace.topics.errors import TopicError
-from headrace.topics.transactions import AbortedTransaction
+from headrace.topics.transactions import MOST_UNRELATED, AbortedTransaction
 
 _LEAST_WEIGHT = 2_048
 _LOOKS = 16
@@ -334,6 +334,9 @@ class DelayedFetch:
             before = ask.partition.aborted_from
             if chunks and ask.isolation == COMMITTED and ask.offset < before:
                 older = await ask.partition.aborted_before(ask.offset, before, next_offset(chunks))
+                if len(older) > MOST_UNRELATED:
+                    producers = producers_of(chunks)
+                    older = [each for each in older if each.producer_id in producers]
                 self._older[index] = before, older
         except (TopicError, NeedsRoom) as error:
             return [], 0, error
@@ -475,7 +478,7 @@ def _list_aborted(
         # Memory has forgotten some in the meantime, or a recovery has begun. The client's next fetch gets the records.
         answer.chunks, answer.size = [], 0
         return
-    answer.aborted = older + partition.aborted(first, end)
+    answer.aborted = older + partition.aborted(first, end, partial(producers_of, answer.chunks))
 
 
 def _weight(answer: Found) -> int:

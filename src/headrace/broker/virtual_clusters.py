@@ -370,6 +370,8 @@ class VirtualClusters:
             if broker is None:
                 return
             await broker.topics.delete_all()
+            # Topics that have moved to other clusters would never learn the outcome.
+            await broker.transactions.coordinator.end_all()
             await broker.stop()
             for group in await broker.storage.groups.load():
                 await broker.storage.groups.save(group.name, [DropGroup()])

@@ -30,6 +30,10 @@ COMMANDS = {
         "headrace.cli.commands.groups:groups",
         "List, describe, reset and delete groups.",
     ),
+    "transactions": (
+        "headrace.cli.commands.transactions:transactions",
+        "List, describe and abort transactions.",
+    ),
     "acls": ("headrace.cli.commands.acls:acls", "List, create and delete ACLs."),
     "quotas": ("headrace.cli.commands.quotas:quotas", "List, set and delete quotas."),
     "records": ("headrace.cli.commands.records:records", "Produce, show and delete records."),

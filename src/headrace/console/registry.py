@@ -106,7 +106,7 @@ class ViewRequest(msgspec.Struct, frozen=True):
         return grants is None or any(grants.allow(rule, CLUSTER_NAME) for rule in _ENTERING)
 
     def sees(self, kind: ResourceType, name: str) -> bool:
-        """Return whether a page may show a topic or group."""
+        """Return whether a page may show a topic, group or transactional ID."""
         return self.may(SHOWN[kind], Resource(kind, name, self.broker.cluster))
 
 
@@ -146,9 +146,9 @@ Handler = Callable[[ViewRequest], Awaitable[View]]
 
 SHOWN = {
     kind: Rule(operation=Operation.DESCRIBE, type=kind, resources=lambda ask: (), shown=True)
-    for kind in (ResourceType.TOPIC, ResourceType.GROUP)
+    for kind in (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID)
 }
-"""ACLs for topics and groups that a page lists."""
+"""ACLs for topics, groups and transactional IDs that a page lists."""
 _ENTERING = tuple(
     Rule(operation=Operation.DESCRIBE, type=ResourceType.CLUSTER, resources=lambda ask: (), instead=(operation, kind))
     for kind, operations in (

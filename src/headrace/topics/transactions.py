@@ -10,14 +10,19 @@ A snapshot of this state and the batches after it give the same state as all bat
 from array import array
 from bisect import bisect_left
 from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Final, NamedTuple
 
 MOST_ABORTED: Final = 100_000
 """Aborted transactions of one log in memory. Above it, the oldest tenth is only in storage. Each takes 32 bytes."""
 MOST_ABORTED_TOTAL: Final = 1_000_000
 """Aborted transactions of all logs in memory."""
+MOST_UNRELATED: Final = 1_000
+"""Number of aborted transactions up to which a reader gets also those of producers that it does not read."""
 UNNUMBERED: Final = -1
+
+Producers = Callable[[], Container[int]]
+"""Returns the producer IDs of the batches that a reader gets."""
 
 
 class OpenTransaction(NamedTuple):
@@ -151,15 +156,19 @@ class AbortedTransactions:
             self._producers[place], self._firsts[place], self._markers[place], self._stable_ends[place]
         )
 
-    def between(self, offset: int, end: int) -> list[AbortedTransaction]:
-        """Return those that begin before `end` and have their marker from `offset` on."""
-        found: list[AbortedTransaction] = []
-        for place in range(bisect_left(self._markers, offset), len(self)):
-            if self._firsts[place] < end:
-                found.append(self._at(place))
-            if self._stable_ends[place] >= end:
-                break
-        return found
+    def between(self, offset: int, end: int, producers: Producers | None = None) -> list[AbortedTransaction]:
+        """Return those that begin before `end` and have their marker from `offset` on.
+
+        If there are many, those of other producers than `producers` may be left out.
+        """
+        start = bisect_left(self._markers, offset)
+        # Stable ends never decrease: the oldest open transaction only becomes a later one.
+        stop = bisect_left(self._stable_ends, end, start) + 1
+        places: Iterable[int] = range(start, min(stop, len(self)))
+        if producers is not None and stop - start > MOST_UNRELATED:
+            wanted = producers()
+            places = [at for at, each in enumerate(self._producers[start:stop], start) if each in wanted]
+        return [self._at(place) for place in places if self._firsts[place] < end]
 
     def release(self) -> None:
         """Return the memory to the total: the log is closed or recovered again."""

@@ -299,20 +299,25 @@ class Transaction:
 
     def _end_participants(self, turn: Turn) -> None:
         """Call those that have not ended. Only after the decision is durable."""
-        if not self._participants:
+        call = self.call_of_participants()
+        if call is None:
             self._complete(turn)
-            return
+        else:
+            turn.command(call)
+
+    def call_of_participants(self) -> EndParticipants | None:
+        """Return the call that ends a decided transaction where it has not ended; None: it has everywhere."""
         current = self.current
-        turn.command(
-            EndParticipants(
-                producer_id=current.producer_id,
-                epoch=current.producer_epoch,
-                commit=current.state.commits,
-                number=current.number,
-                copies=current.copies,
-                version=current.version,
-                participants=tuple(self._participants),
-            )
+        if not self._participants or not current.state.prepared:
+            return None
+        return EndParticipants(
+            producer_id=current.producer_id,
+            epoch=current.producer_epoch,
+            commit=current.state.commits,
+            number=current.number,
+            copies=current.copies,
+            version=current.version,
+            participants=tuple(self._participants),
         )
 
     def _ended(self, event: Ended, turn: Turn) -> None:

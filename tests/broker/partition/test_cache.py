@@ -3,7 +3,15 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.broker.partition.cache import ENTRY_OVERHEAD, LEAST_BYTES, CacheBudget, Tail, default_bytes
+from headrace.broker.partition.cache import (
+    ENTRY_OVERHEAD,
+    LEAST_BYTES,
+    CacheBudget,
+    Tail,
+    default_bytes,
+    producers_of,
+)
+from headrace.records.build import build
 
 
 def batch(size: int) -> bytearray:
@@ -121,3 +129,12 @@ def test_what_a_tail_holds_is_always_the_newest_part_of_its_log(
         for offset in range(tail.start, end):
             expected = [kept for _, after, kept in log if after > offset]
             assert tail.read(offset, 1 << 30, whole_first=True)[0] == expected
+
+
+def test_producers_of_joined_batches_are_found() -> None:
+    first, second, third = (
+        build([(None, b"value", 1, ())], producer_id=producer, producer_epoch=0, base_sequence=0)
+        for producer in (7, 1 << 40, 8)
+    )
+    assert producers_of([bytes(first) + bytes(second), memoryview(third)]) == {7, 1 << 40, 8}
+    assert producers_of([]) == set()

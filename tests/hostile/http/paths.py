@@ -28,12 +28,12 @@ PATHS = (
     "/topics", "/topics/sink", "/topics/sink/records", "/groups", "/groups/nobody", "/pipeline", "/brokers",
     "/topics/sink/produce", "/topics/sink/edit", "/topics/sink/partitions", "/topics/sink/config",
     "/topics/sink/delete", "/new-topic", "/users", "/users/delete", "/acls", "/acls/delete",
-    "/quotas", "/quotas/delete",
+    "/quotas", "/quotas/delete", "/transactions", "/transactions/abort",
     APPEND, f"{BASE}",
 )  # fmt: skip
 FORMS = (
     "/login", "/logout", "/groups/nobody", "/pipeline", "/new-topic", "/users", "/acls", "/quotas",
-    "/topics/sink/produce", "/topics/sink/config",
+    "/transactions/abort", "/topics/sink/produce", "/topics/sink/config",
 )  # fmt: skip
 _URLENCODED, _MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data; boundary=b"
 _PART = b'--b\r\ncontent-disposition: form-data; name="a"\r\n\r\n\r\n'

@@ -13,7 +13,7 @@ from headrace.broker.partition.remote_log import RemotePartition
 from headrace.broker.partition.source import UNCOMMITTED, Isolation, Watcher, gone, outside
 from headrace.broker.partition.timestamps import FoundOffset, Searcher
 from headrace.topics.errors import StorageUnavailable
-from headrace.topics.transactions import AbortedTransaction, Transactions
+from headrace.topics.transactions import AbortedTransaction, Producers, Transactions
 
 _AT_ONCE = 64
 """Maximum batches of one read."""
@@ -143,9 +143,9 @@ class RemotePartitionReader:
         """See `Readable.aborted_from`."""
         return self._transactions.aborted.complete_from
 
-    def aborted(self, offset: int, end: int) -> list[AbortedTransaction]:
+    def aborted(self, offset: int, end: int, producers: Producers | None = None) -> list[AbortedTransaction]:
         """See `Readable.aborted`."""
-        return self._transactions.aborted.between(offset, end)
+        return self._transactions.aborted.between(offset, end, producers)
 
     async def aborted_before(self, offset: int, before: int, end: int) -> list[AbortedTransaction]:
         """See `Readable.aborted_before`."""

@@ -13,11 +13,12 @@ from headrace.broker.ports import TransactionStorage
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.runtime.scheduler import CooperativeScheduler, TimeSlice
 from headrace.machines.effects import Now
+from headrace.topics.errors import StorageUnavailable
 from headrace.transactions.description import TransactionDescription
 from headrace.transactions.effects import LookupResult, Result, refusal
 from headrace.transactions.errors import TransactionError
 from headrace.transactions.events import Init, Lookup, Request, TopicGone
-from headrace.transactions.model import NEW, DropTransaction, TransactionSettings
+from headrace.transactions.model import NEW, DropTransaction, TransactionSettings, TransactionState
 
 _log = structlog.get_logger("headrace.broker.coordinator")
 
@@ -151,6 +152,30 @@ class TransactionCoordinator(Coordinator[TransactionRunner]):
         async for runner in pace.each(tuple(self._here.values())):
             if topic_id in runner.machine.current.partitions:
                 runner.topic_gone(gone)
+
+    async def end_all(self) -> None:
+        """Abort the ongoing transactions, and end the decided ones.
+
+        Their participants may outlive this coordinator: topics that moved to another virtual cluster. Transactions of
+        other brokers are left out. Raises StorageUnavailable if one has not ended; call again.
+        """
+        for name in sorted({*self._here, *await self.storage.names()}):
+            refused = await self.ready(name)
+            if refused is TransactionError.COORDINATOR_NOT_AVAILABLE:
+                raise StorageUnavailable(f"transactional ID {name!r} cannot be loaded")
+            runner = self._here.get(name)
+            if runner is not None and runner.machine.current.state.open:
+                await self._end(runner)
+
+    async def _end(self, runner: TransactionRunner) -> None:
+        timeout_ms = min(max(1, runner.machine.current.timeout_ms), self.settings.max_timeout_ms)
+        # The response comes after every earlier write, so the outcome is durable then.
+        result = await runner.request(Init(token=object(), timeout_ms=timeout_ms))
+        call = runner.machine.call_of_participants()
+        if runner.machine.current.state is TransactionState.ONGOING:
+            raise StorageUnavailable(f"transactional ID {runner.name!r}: {result}")
+        if call is not None and not {*call.participants} <= {*await self.participants.end(call)}:
+            raise StorageUnavailable(f"the transaction of {runner.name!r} has not ended everywhere")
 
     async def drop_all(self) -> None:
         """Delete every transactional ID of the virtual cluster. Clients receive COORDINATOR_NOT_AVAILABLE.

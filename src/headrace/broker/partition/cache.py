@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterator
 from struct import Struct
 
-from headrace.records.batch import ATTRIBUTES_AT
+from headrace.records.batch import ATTRIBUTES_AT, PRODUCER_AT
 from headrace.topics.model import StoredBatch
 
 Buffer = bytes | bytearray | memoryview
@@ -27,6 +27,8 @@ _MOST_BATCHES = 8_192
 """Maximum batches of one read, so that a read does not block the event loop."""
 _COUNT_AT = 57
 _COUNT = Struct(">i")
+_LENGTH_AT, _LENGTH_END = 8, 12
+_LENGTH, _PRODUCER = Struct(">i"), Struct(">q")
 _SPAN = Struct(">q15xi")
 """Base offset and last offset delta at the start of a batch."""
 
@@ -178,6 +180,17 @@ def next_offset(batches: list[Buffer]) -> int:
     """Return the offset after consecutive batches. The last one must be separate."""
     base_offset, last_delta = _SPAN.unpack_from(batches[-1])
     return int(base_offset + last_delta + 1)
+
+
+def producers_of(batches: list[Buffer]) -> set[int]:
+    """Return the producer IDs of batches, of which several may be joined."""
+    found: set[int] = set()
+    for joined in batches:
+        start, size = 0, len(joined)
+        while start < size:
+            found.add(_PRODUCER.unpack_from(joined, start + PRODUCER_AT)[0])
+            start += _LENGTH_END + int(_LENGTH.unpack_from(joined, start + _LENGTH_AT)[0])
+    return found
 
 
 def codecs(batches: list[Buffer]) -> Iterator[int]:

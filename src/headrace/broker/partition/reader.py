@@ -15,7 +15,7 @@ from headrace.broker.runtime.budget import ReadAheadBudget, ReadBudget, bytes_of
 from headrace.records.batch import HEADER_SIZE, read_header
 from headrace.topics.errors import NotLeader
 from headrace.topics.model import StoredBatch
-from headrace.topics.transactions import AbortedTransaction, Transactions
+from headrace.topics.transactions import AbortedTransaction, Producers, Transactions
 
 ANSWER_TURNS = 4
 """Event loop turns before read-ahead starts, so that it does not delay the response."""
@@ -283,9 +283,9 @@ class ReadableLog:
         """See `Readable.aborted_from`."""
         return 0 if self.transactions is None else self.transactions.aborted.complete_from
 
-    def aborted(self, offset: int, end: int) -> list[AbortedTransaction]:
+    def aborted(self, offset: int, end: int, producers: Producers | None = None) -> list[AbortedTransaction]:
         """See `Readable.aborted`."""
-        return [] if self.transactions is None else self.transactions.aborted.between(offset, end)
+        return [] if self.transactions is None else self.transactions.aborted.between(offset, end, producers)
 
     async def aborted_before(self, offset: int, before: int, end: int) -> list[AbortedTransaction]:
         """See `Readable.aborted_before`."""

@@ -8,7 +8,7 @@ from headrace.aio.tasks import log_unhandled
 from headrace.broker.partition.cache import Buffer
 from headrace.broker.partition.timestamps import FoundOffset, Searcher
 from headrace.topics.errors import OffsetOutOfRange, StorageUnavailable, UnknownTopic
-from headrace.topics.transactions import AbortedTransaction, Transactions
+from headrace.topics.transactions import AbortedTransaction, Producers, Transactions
 
 Watcher = Callable[[int], None]
 """Called with the bytes of each batch that becomes readable, and with 0 when the partition is removed."""
@@ -101,10 +101,11 @@ class Readable(Protocol):
     def aborted_from(self) -> int:
         """Offset from which `aborted` is complete."""
 
-    def aborted(self, offset: int, end: int) -> list[AbortedTransaction]:
+    def aborted(self, offset: int, end: int, producers: Producers | None = None) -> list[AbortedTransaction]:
         """Return aborted transactions that begin before `end` and have their marker from `offset` on.
 
-        Those with a marker before `aborted_from` are missing: see `aborted_before`.
+        Those with a marker before `aborted_from` are missing: see `aborted_before`. If there are many, those of other
+        producers than `producers` may be left out.
         """
 
     async def aborted_before(self, offset: int, before: int, end: int) -> list[AbortedTransaction]:
@@ -125,7 +126,7 @@ class AlwaysStable:
     def check_stable(self) -> None:
         """Do nothing: every record is committed."""
 
-    def aborted(self, offset: int, end: int) -> list[AbortedTransaction]:
+    def aborted(self, offset: int, end: int, producers: Producers | None = None) -> list[AbortedTransaction]:
         """Return nothing."""
         return []
 

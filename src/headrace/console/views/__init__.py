@@ -17,5 +17,6 @@ def load() -> None:
         "users",
         "acls",
         "quotas",
+        "transactions",
     ):
         import_module(f"{__name__}.{name}")
