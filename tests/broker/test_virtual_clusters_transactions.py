@@ -11,7 +11,7 @@ from tests.harness.redis import RedisServer
 from tests.harness.waiting import until
 
 from headrace.broker.broker import Broker
-from headrace.broker.coordinator.local_transactions import LocalTransactions
+from headrace.broker.coordinator.participants import ClusterParticipants
 from headrace.broker.partition.source import COMMITTED, UNCOMMITTED
 from headrace.broker.virtual_clusters import DEFAULT
 from headrace.records.build import build
@@ -107,7 +107,7 @@ async def test_a_cluster_is_deleted_only_when_its_transactions_have_ended(
     async def never(*_: Any) -> tuple[()]:
         return ()
 
-    monkeypatch.setattr(LocalTransactions, "end", never)
+    monkeypatch.setattr(ClusterParticipants, "end", never)
     event = End(token=object(), producer_id=producer[0], epoch=producer[1], commit=True, version=2)
     committing = asyncio.ensure_future(blue.transactions.request("id", event))
     coordinator = blue.transactions.coordinator

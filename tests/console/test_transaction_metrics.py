@@ -9,7 +9,7 @@ from tests.harness.waiting import wait_for
 from tests.harness.wire import Wire, batch
 from tests.kafka.transactions import TransactionalProducer
 
-from headrace.broker.coordinator.local_transactions import LocalTransactions
+from headrace.broker.coordinator.participants import ClusterParticipants
 from headrace.kafka.errors import Code
 from headrace.testing import InProcessServer
 from headrace.transactions.effects import EndParticipants
@@ -70,7 +70,7 @@ def test_an_open_transaction_is_counted_with_its_age_and_lag(running: InProcessS
     assert value(samples, "aborted_transactions") == 2
 
 
-async def never(_: LocalTransactions, call: EndParticipants) -> Collection[Participant]:
+async def never(_: ClusterParticipants, call: EndParticipants) -> Collection[Participant]:
     return ()
 
 
@@ -81,7 +81,7 @@ def test_a_transaction_that_its_partition_does_not_end_is_overdue_and_late(
     producer = TransactionalProducer(wire, "one", 2, timeout_ms=60_000)
     producer.initialize()
     assert producer.send("used", b"a") == Code.NONE
-    monkeypatch.setattr(LocalTransactions, "end", never)
+    monkeypatch.setattr(ClusterParticipants, "end", never)
     running.clock.advance(61)
     samples = scraped(running)
     assert value(samples, "transactions") == value(samples, "transactions_overdue") == 1
