@@ -22,6 +22,7 @@ from headrace.groups.pending_offsets import OpenTransaction
 from headrace.records.build import build
 from headrace.topics.errors import (
     InvalidProducerEpoch,
+    InvalidProducerIdMapping,
     InvalidTransactionState,
     NotEnoughReplicas,
     StorageUnavailable,
@@ -136,7 +137,7 @@ async def test_the_first_batch_needs_its_coordinator(world: World) -> None:
         (E.PRODUCER_FENCED, InvalidProducerEpoch),
         (E.TRANSACTION_ABORTABLE, TransactionUnverified),
         (E.POLICY_VIOLATION, TransactionUnverified),
-        (E.INVALID_PRODUCER_ID_MAPPING, InvalidTransactionState),
+        (E.INVALID_PRODUCER_ID_MAPPING, InvalidProducerIdMapping),
         (E.INVALID_TXN_STATE, InvalidTransactionState),
     ],
 )
