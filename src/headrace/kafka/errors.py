@@ -163,6 +163,7 @@ _TOPICS: dict[type[topics.TopicError], Code] = {
     topics.InvalidProducerEpoch: Code.INVALID_PRODUCER_EPOCH,
     topics.InvalidTransactionState: Code.INVALID_TXN_STATE,
     topics.TransactionUnverified: Code.INVALID_TXN_STATE,
+    topics.InvalidProducerIdMapping: Code.INVALID_PRODUCER_ID_MAPPING,
     topics.MissingTransactionalId: Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     # No client retries it, and all clients know it (Kafka 0.10.2).
     topics.OffsetsExhausted: Code.POLICY_VIOLATION,

@@ -107,6 +107,10 @@ class TransactionUnverified(InvalidTransactionState):
     """A transactional batch whose transaction ended, or was not confirmed, before it was stored."""
 
 
+class InvalidProducerIdMapping(InvalidTransactionState):
+    """A transactional batch whose transactional id is unknown, or has another producer id."""
+
+
 class MissingTransactionalId(TopicError):
     """A transactional batch in a request without a transactional id."""
 

@@ -23,6 +23,7 @@ from headrace.membership.view import FEATURES, Member, View
 from headrace.records.build import build
 from headrace.topics.errors import (
     InvalidProducerEpoch,
+    InvalidProducerIdMapping,
     InvalidTransactionState,
     NotEnoughReplicas,
     StorageUnavailable,
@@ -137,7 +138,7 @@ async def test_the_first_batch_needs_its_coordinator(world: World) -> None:
         (E.PRODUCER_FENCED, InvalidProducerEpoch),
         (E.TRANSACTION_ABORTABLE, TransactionUnverified),
         (E.POLICY_VIOLATION, TransactionUnverified),
-        (E.INVALID_PRODUCER_ID_MAPPING, InvalidTransactionState),
+        (E.INVALID_PRODUCER_ID_MAPPING, InvalidProducerIdMapping),
         (E.INVALID_TXN_STATE, InvalidTransactionState),
     ],
 )

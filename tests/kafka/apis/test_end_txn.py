@@ -82,6 +82,17 @@ def test_a_batch_needs_its_partition_in_the_transaction(wire: Wire, topic: str) 
     assert values(wire.fetch(topic, 0, isolation=1)) == [b"x"]
 
 
+@pytest.mark.parametrize("version", [9, 11, 12])
+def test_a_batch_needs_the_producer_of_its_transactional_id(wire: Wire, topic: str, version: int) -> None:
+    wire.create(topic)
+    producer = begun(wire, topic, 2 if version == 12 else 1)
+    producer.producer_id += 1_000
+    assert producer.send(topic, b"x", version=version) == Code.INVALID_PRODUCER_ID_MAPPING
+    producer.transactional_id = "unknown"
+    assert producer.send(topic, b"x", version=version) == Code.INVALID_PRODUCER_ID_MAPPING
+    assert values(wire.fetch(topic, 0)) == []
+
+
 @VERSIONS
 def test_an_end_is_repeated_and_never_contradicted(wire: Wire, topic: str, version: int) -> None:
     wire.create(topic)

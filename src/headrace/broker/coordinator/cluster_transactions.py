@@ -23,6 +23,7 @@ from headrace.membership.view import TRANSACTIONS
 from headrace.metrics.counters import Durations
 from headrace.topics.errors import (
     InvalidProducerEpoch,
+    InvalidProducerIdMapping,
     InvalidTransactionState,
     NotEnoughReplicas,
     StorageUnavailable,
@@ -55,7 +56,10 @@ def append_error(error: TransactionError) -> TopicError:
         return InvalidProducerEpoch("a newer producer has the transactional id, or the transaction timed out")
     if error in _ABORTABLE:
         return TransactionUnverified(f"the partition is not in the transaction: {error.name}")
-    return InvalidTransactionState(f"the coordinator of the transaction responded with {error.name}")
+    reason = f"the coordinator of the transaction responded with {error.name}"
+    if error is TransactionError.INVALID_PRODUCER_ID_MAPPING:
+        return InvalidProducerIdMapping(reason)
+    return InvalidTransactionState(reason)
 
 
 class ClusterTransactions:
