@@ -9,6 +9,9 @@ primaries with a replica each. With `--network` each of these nine has its own h
 - Another producer writes a native topic of adopted Redis Streams, and a group of two reads it. Not with `--network`,
   since reads of a plain stream do not wait for replication.
 
+With `--transactions`, producers move numbers from one topic to another instead, each in a transaction with its offsets.
+`transfers` reports numbers that are missing or moved twice, and transactions that are fractured, aborted or lost.
+
 An iteration is a handful of faults from a seed, see `accidents`: of brokers, of Redis, of the network, or several at
 once. Then everything has to settle, and `history` reports anomalies. No acknowledged record may be lost: no fault
 promotes a replica that lacks one.
@@ -29,11 +32,13 @@ from pathlib import Path
 from typing import Any
 
 import redis
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.cluster.accidents import Accidents, AnyOf, AtOnce, OfACluster, OfBrokers, OfOneRedis, OfTheNetwork, Together
 from tests.cluster.history import History, Log
 from tests.cluster.members import KafkaGroup, OciGroup, OciReader, OciWriter
 from tests.cluster.site import site
+from tests.cluster.transfers import Movers, check, committed_values, moved
 from tests.harness.brokers import Brokers, brokers, brokers_at
 from tests.harness.ledger import Ledger, placed
 from tests.harness.redis_cluster import RedisCluster
@@ -49,6 +54,8 @@ NATIVE_PARTITIONS = 3
 ACCIDENTS = 5
 AT_ONCE = 20
 """Records of a producer every 5 ms: many batches for each fault, and time left for detections."""
+MOVES = 20_000
+"""Numbers that transactions move in a round."""
 ADOPTED = "rounds:"
 """How the keys of streams begin that become topics."""
 SETTINGS: dict[str, Any] = {
@@ -158,6 +165,56 @@ class Round:
             accidents.mend()
 
 
+class TransactionRound:
+    """One round of transactions, which read, process and write."""
+
+    def __init__(self, over: Brokers, happening: Happening, seed: int) -> None:
+        self.happened: list[str] = []
+        self.saw: Counter[str] = Counter()
+        self._over, self._seed, self._random = over, seed, random.Random(seed)
+        self._source, self._target = f"moves-{seed}-from", f"moves-{seed}-to"
+        self._accidents = happening([self._source, self._target], self._random)
+
+    def run(self) -> None:
+        """Raises AssertionError where something was that must not be."""
+        kafka, topics = self._over.kafka, [self._source, self._target]
+        admin = AdminClient({"bootstrap.servers": kafka, "log_level": 0})
+        for future in admin.create_topics([NewTopic(topic, PARTITIONS, 1) for topic in topics]).values():
+            future.result(30)
+        producer = Producer({"bootstrap.servers": kafka, "log_level": 0, "enable.idempotence": True})
+        for number in range(MOVES):
+            producer.produce(self._source, b"%d" % number)
+        assert producer.flush(60) == 0
+        try:
+            with Movers(kafka, self._source, self._target, PARTITIONS, self._seed) as movers:
+                for _ in range(ACCIDENTS):
+                    time.sleep(self._random.choice([0.1, 0.5, 1.0, 2.0]))
+                    self.happened.append(self._random.choice(self._accidents.acts)())
+                self._accidents.mend()
+                wait_for(lambda: self._left() == 0, "all numbers to be moved")
+        finally:
+            self._accidents.mend()
+        outcomes = movers.outcomes
+        self.saw["committed"], self.saw["aborted"] = len(outcomes.committed), len(outcomes.aborted)
+        self.saw["of unknown outcome"] = outcomes.unknown
+        self.saw["errors"] = movers.failed.total()
+        check([moved(log) for log in committed_values(kafka, self._target, PARTITIONS)], MOVES, outcomes)
+        for future in admin.delete_topics(topics).values():
+            future.result(30)
+
+    def _left(self) -> int:
+        """Numbers whose offsets are not committed."""
+        reader = Consumer({"bootstrap.servers": self._over.kafka, "group.id": self._target, "log_level": 0})
+        places = [TopicPartition(self._source, partition) for partition in range(PARTITIONS)]
+        try:
+            done = sum(max(0, each.offset) for each in reader.committed(places, 30))
+        except KafkaException:
+            return MOVES
+        finally:
+            reader.close()
+        return MOVES - done
+
+
 @contextlib.contextmanager
 def over_one(program: Path | None) -> Iterator[Where]:
     """Three brokers over one Redis, and what may happen to them."""
@@ -229,13 +286,19 @@ def main() -> int:
     over_what = parser.add_mutually_exclusive_group()
     over_what.add_argument("--cluster", action="store_true", help="over a Redis Cluster, not one Redis")
     over_what.add_argument("--network", action="store_true", help="over one, with a host for each: needs root")
+    parser.add_argument("--transactions", action="store_true", help="transactions, and no other clients")
     parser.add_argument("--redis-server", type=Path, default=None, help="a redis-server or valkey-server")
     chosen = parser.parse_args()
     failed, saw = 0, Counter[str]()
     over_which = over_network if chosen.network else over_cluster if chosen.cluster else over_one
     with over_which(chosen.redis_server) as (over, happening, client):
         for seed in range(chosen.seed, chosen.seed + chosen.rounds):
-            this, began = Round(over, happening, seed, adopting=client), time.monotonic()
+            this: Round | TransactionRound
+            if chosen.transactions:
+                this = TransactionRound(over, happening, seed)
+            else:
+                this = Round(over, happening, seed, adopting=client)
+            began = time.monotonic()
             logs = {node: len(each.log()) for node, each in over.servers.items()}
             try:
                 this.run()

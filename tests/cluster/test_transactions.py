@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from tests.cluster.transfers import committed_values
 from tests.harness.brokers import Brokers, OverOneRedis, brokers
 from tests.harness.waiting import wait_for
 from tests.harness.wire import Wire
@@ -92,35 +93,7 @@ def send_one(producer: Producer, topic: str, name: str) -> None:
 
 
 def read(kafka: str, topic: str, isolation: str = "read_committed") -> list[list[str]]:
-    """The records of each partition up to its end."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": kafka,
-            "group.id": uuid4().hex,
-            "isolation.level": isolation,
-            "enable.partition.eof": True,
-            "enable.auto.commit": False,
-        }
-    )
-    found: list[list[str]] = [[] for _ in range(PARTITIONS)]
-    left = set(range(PARTITIONS))
-    try:
-        consumer.assign([TopicPartition(topic, partition, 0) for partition in left])
-        while left:
-            message = consumer.poll(30)
-            assert message is not None, "no end of the partitions"
-            partition = message.partition()
-            assert partition is not None
-            if (error := message.error()) is not None:
-                assert error.name() == "_PARTITION_EOF", error
-                left.discard(partition)
-            else:
-                value = message.value()
-                assert value is not None
-                found[partition].append(value.decode())
-        return found
-    finally:
-        consumer.close()
+    return [[each.decode() for each in log] for log in committed_values(kafka, topic, PARTITIONS, isolation)]
 
 
 def stable(three: Brokers, topic: str) -> bool:

@@ -9,6 +9,7 @@ from functools import partial
 from urllib.parse import quote
 
 from headrace.http.peers.signature import HEADER as SEAL
+from headrace.http.peers.transactions import ENDS, QUESTIONS
 from headrace.oci.forwarding.append_router import PATH as APPEND
 from tests.hostile.http.attacking import (
     BASE,
@@ -29,7 +30,7 @@ PATHS = (
     "/topics/sink/produce", "/topics/sink/edit", "/topics/sink/partitions", "/topics/sink/config",
     "/topics/sink/delete", "/new-topic", "/users", "/users/delete", "/acls", "/acls/delete",
     "/quotas", "/quotas/delete", "/transactions", "/transactions/abort",
-    APPEND, f"{BASE}",
+    APPEND, ENDS, QUESTIONS, f"{BASE}",
 )  # fmt: skip
 FORMS = (
     "/login", "/logout", "/groups/nobody", "/pipeline", "/new-topic", "/users", "/acls", "/quotas",
@@ -83,7 +84,7 @@ def _slow_bodies(path: str, target: Target) -> None:
 
 for _each in FORMS:
     case(_each, "forms")(partial(_forms, _each))
-for _each in (*FORMS, APPEND, "/healthz", f"{BASE}/streams"):
+for _each in (*FORMS, APPEND, ENDS, "/healthz", f"{BASE}/streams"):
     case(_each, "slow_bodies")(partial(_slow_bodies, _each))
 
 
@@ -160,7 +161,7 @@ def seals_that_nobody_has_made(target: Target) -> None:
     """From a client that is no broker, with bodies of the largest announced size of batches."""
     for seal in ("x" * 60_000, "." * 60_000, "AAAA." + "0" * 64, "e30=." + "é" * 100, "W" * 20_000 + "." + "0" * 64):
         told = {SEAL: seal}
-        for path in (APPEND, f"{APPEND}?cluster=default&topic=hostile-0&id=0&partition=0", f"{BASE}/streams/x"):
+        for path in (APPEND, ENDS, f"{APPEND}?cluster=default&topic=hostile-0&id=0&partition=0", f"{BASE}/streams/x"):
             target.ask("POST", path, bytes(MIB - 1000), told)
     with many(target, 40) as connections:
         for connection in connections:

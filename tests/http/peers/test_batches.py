@@ -50,7 +50,7 @@ async def test_batches_are_bounded_and_later_ones_grow() -> None:
     assert broker.sent[4:] == [[large], [large + 1], [MOST_BYTES * 2], [1] * MOST_ITEMS, [1]]
 
 
-async def test_what_nobody_waits_for_is_not_sent() -> None:
+async def test_abandoned_requests_are_not_sent() -> None:
     broker = Broker()
     first, second = broker.ask(1, 2)
     await asyncio.sleep(0)

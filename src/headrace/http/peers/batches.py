@@ -68,7 +68,7 @@ class Batches(Generic[Q, A]):
             task.add_done_callback(self._sent)
 
     def _next_batch(self) -> list[_Waiting[Q, A]]:
-        """Return the oldest items that fit, without those that nobody waits for."""
+        """Return the oldest items that fit, without abandoned ones."""
         batch: list[_Waiting[Q, A]] = []
         size = 0
         while self._waiting and len(batch) < MOST_ITEMS:
