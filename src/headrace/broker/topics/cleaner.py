@@ -47,9 +47,13 @@ class CleanerCounters(msgspec.Struct):
     """What the cleaner has done since the start of the server."""
 
     passes: int = 0
+    """Passes that have changed a log."""
     failures: int = 0
+    """Passes that failed. The next one continues."""
     bytes_read: int = 0
+    """Bytes of batches that were cleaned."""
     bytes_kept: int = 0
+    """Bytes that were left of them."""
     max_dirty_ratio: float = 0.0
     """Now: the largest share of dirty bytes among the compacted logs."""
     dirty_bytes: int = 0
@@ -163,7 +167,7 @@ class Cleaner:
         work = Compaction(
             partition, self._storage, found.config, self._clock.now_ms(), self._map_bytes, self, is_wanted
         )
-        place = {"topic": partition.topic, "partition": partition.index}
+        place: dict[str, str | int] = {"topic": partition.topic, "partition": partition.index}
         try:
             await work.run()
         except (Ended, OffsetOutOfRange) as error:
