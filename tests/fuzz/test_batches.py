@@ -261,11 +261,12 @@ def test_any_bytes_as_batches_to_be_cleaned(
 ) -> None:
     flags = flags[: len(batches)]
     found = []
-    for kind in (accelerator.open_offset_map, PureOffsetMap):
+    stored: list[Any] = [bounded(batch) for batch in batches]
+    for kind, log in ((accelerator.open_offset_map, stored), (PureOffsetMap, batches)):
         offsets = kind(slots, SEED)
         sections = [None if section is None else bounded(section)] * len(batches)
-        added = offsets.add([bounded(batch) for batch in batches], sections, flags)
-        found.append((added, offsets.clean(batches, sections, flags, now, horizon, clean_segment)))
+        added = offsets.add(log, sections, flags)
+        found.append((added, offsets.clean(log, sections, flags, now, horizon, clean_segment)))
     assert found[0] == found[1]
     offsets = accelerator.open_offset_map(slots, SEED)
     cleaning.add_batches(offsets, batches, limit=1_000)

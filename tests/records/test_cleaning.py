@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.records import cleaning
+from headrace.records.accelerator import OffsetMap
 from headrace.records.batch import BatchHeader, check, log_append_time, read_header
 from headrace.records.build import build
 from headrace.records.cleaning import Cleaned, add_batches, clean, open_offset_map
@@ -241,9 +242,7 @@ def test_a_batch_that_cannot_be_read_is_kept_and_adds_no_keys() -> None:
     assert with_data == {9}
 
 
-def cleaned_with(
-    offsets: cleaning.OffsetMap, batches: list[bytes], with_data: set[int], limit: int = 1 << 20
-) -> Cleaned:
+def cleaned_with(offsets: OffsetMap, batches: list[bytes], with_data: set[int], limit: int = 1 << 20) -> Cleaned:
     return clean(
         batches,
         offsets,

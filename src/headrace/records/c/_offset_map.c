@@ -1,6 +1,6 @@
 /* Offsets of keys: open addressing, 24 bytes per slot, with SipHash-2-4 of 128 bits for the key.
  *
- * The type is used by one thread at a time. Other threads run meanwhile. */
+ * The type is used by one thread at a time. Other threads can run while it works. */
 
 #include "_clean.h"
 
