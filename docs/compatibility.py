@@ -37,7 +37,7 @@ DIFFERENCES = (
     "| --- | --- | --- |",
     "| storage | segment files on each broker's disk | Redis Streams in one Redis, Valkey, or Redis Cluster |",
     "| replication | by the brokers | by Redis; each record is stored once |",
-    "| `cleanup.policy` | `delete`, `compact` or both | the same; compacted topics are not cleaned yet |",
+    "| `cleanup.policy` | `delete`, `compact` or both | the same |",
     "| transactions | yes | yes; topics with transactions cannot be archived |",
     "| group protocols | classic, consumer, share, streams | classic |",
     "| rate limits of OCI | enforced | none, unless you set `oci.limits=strict` |",

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from starlette.requests import Request
@@ -11,6 +11,7 @@ from starlette.responses import PlainTextResponse, Response
 from headrace import __version__
 from headrace.broker.group_lag import log_lags, topics_read
 from headrace.broker.time_lag import TimeLags
+from headrace.broker.topics.cleaner import CleanerCounters
 from headrace.broker.topics.live import LiveTopic
 from headrace.broker.virtual_clusters import DEFAULT, VirtualClusters
 from headrace.console.registry import PRINCIPAL, cluster_rule
@@ -105,6 +106,7 @@ class MetricsPage:
         brokers = [("" if name == DEFAULT else name, broker) for name, broker in self._clusters]
         for kind, count in self._clusters.default.storage.documents.unreadable.counts.items():
             page.sample(families.UNREADABLE, count, labels(kind=kind))
+        _write_cleaner(page, [broker.cleaner.counted for _, broker in brokers])
         yield from _write_unopened(page, brokers)
         yield from _write_groups(page, brokers)
         yield from write_transactions(page, brokers)
@@ -197,6 +199,15 @@ def _write_groups(page: Exposition, brokers: Brokers) -> Iterator[None]:
     for cluster, runner in groups:
         page.sample(families.GROUP_REBALANCES, runner.machine.generations, labels(cluster=cluster, group=runner.name))
         yield
+
+
+def _write_cleaner(page: Exposition, counted: Sequence[CleanerCounters]) -> None:
+    page.sample(families.CLEANER_PASSES, sum(each.passes for each in counted))
+    page.sample(families.CLEANER_FAILURES, sum(each.failures for each in counted))
+    page.sample(families.CLEANER_READ, sum(each.bytes_read for each in counted))
+    page.sample(families.CLEANER_KEPT, sum(each.bytes_kept for each in counted))
+    page.sample(families.CLEANER_DIRTY, sum(each.dirty_bytes for each in counted))
+    page.sample(families.CLEANER_DIRTY_RATIO, max((each.max_dirty_ratio for each in counted), default=0.0))
 
 
 _TRAFFIC: tuple[tuple[Family, Callable[[TopicCounters], int]], ...] = (

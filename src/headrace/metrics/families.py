@@ -323,6 +323,37 @@ JOURNAL_WAITING = Family(
     "Bytes that are acknowledged from the journal and not yet confirmed by Redis.",
 )
 
+CLEANER_PASSES = Family(
+    "headrace_log_cleaner_passes_total",
+    Kind.COUNTER,
+    (),
+    "Passes of the log cleaner that have changed a compacted log.",
+)
+CLEANER_FAILURES = Family(
+    "headrace_log_cleaner_failures_total",
+    Kind.COUNTER,
+    (),
+    "Passes of the log cleaner that failed. The log of the server has the reasons, and the next pass continues.",
+)
+CLEANER_READ = Family(
+    "headrace_log_cleaner_read_bytes_total", Kind.COUNTER, (), "Bytes of record batches that were cleaned."
+)
+CLEANER_KEPT = Family(
+    "headrace_log_cleaner_kept_bytes_total", Kind.COUNTER, (), "Bytes of record batches that were left after cleaning."
+)
+CLEANER_DIRTY = Family(
+    "headrace_log_cleaner_dirty_bytes",
+    Kind.GAUGE,
+    (),
+    "Bytes in compacted logs of this server that were appended since they were cleaned.",
+)
+CLEANER_DIRTY_RATIO = Family(
+    "headrace_log_cleaner_max_dirty_ratio",
+    Kind.GAUGE,
+    (),
+    "Largest share of these bytes in a log (Kafka: `max-dirty-percent`).",
+)
+
 DISK_FREE = Family("headrace_disk_free_bytes", Kind.GAUGE, (), "Free space of the file system of the data directory.")
 DISK_SIZE = Family("headrace_disk_size_bytes", Kind.GAUGE, (), "Size of the file system of the data directory.")
 LOG_LINES_LOST = Family(

@@ -17,6 +17,7 @@ from headrace.broker.log_ports import LogStorage
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.source import COMMITTED
 from headrace.records import cleaning
+from headrace.records.accelerator import OffsetMap
 from headrace.records.batch import HEADER_SIZE, BatchHeader, read_header
 from headrace.topics.config import CompactionConfig
 from headrace.topics.errors import TopicError
@@ -147,7 +148,7 @@ class Compaction:
                 return found[:index]
         return found
 
-    async def _add(self, offset_map: cleaning.OffsetMap, start: int, end: int) -> int:
+    async def _add(self, offset_map: OffsetMap, start: int, end: int) -> int:
         """Note the keys from `start` to `end`. Return the offset up to which that was possible."""
         offset, count = start, 1
         while offset < end and (found := await self._read_dirty(offset, end, count)):
@@ -186,7 +187,7 @@ class Compaction:
     # Writing
 
     async def _clean(
-        self, offset_map: cleaning.OffsetMap, found: Sequence[StoredBatch], newest: int, otherwise: int, *, clean: bool
+        self, offset_map: OffsetMap, found: Sequence[StoredBatch], newest: int, otherwise: int, *, clean: bool
     ) -> tuple[list[CleanedBatch], bool]:
         """Return what is left of batches, and whether that is less.
 
@@ -241,7 +242,7 @@ class Compaction:
                 size = each.size
         return groups
 
-    async def _rewrite(self, group: list[CleanedSegment], offset_map: cleaning.OffsetMap) -> None:
+    async def _rewrite(self, group: list[CleanedSegment], offset_map: OffsetMap) -> None:
         """Clean segments of earlier passes, and write one for all, unless nothing changes."""
         number: int | None = None
         earlier = [each for each in self._segments.cleaned(self._stream).segments if each.end <= group[0].first]
@@ -286,7 +287,7 @@ class Compaction:
             first = last
         return number
 
-    async def _advance(self, offset_map: cleaning.OffsetMap, start: int, end: int) -> None:
+    async def _advance(self, offset_map: OffsetMap, start: int, end: int) -> None:
         """Move what is left of the stream's batches to segments."""
         offset, count = start, 1
         while offset < end and (found := await self._read_dirty(offset, end, count)):

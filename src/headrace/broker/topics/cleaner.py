@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 import structlog
 
-from headrace.aio.tasks import in_thread
+from headrace.aio.tasks import in_thread, log_unhandled
 from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.log_ports import LogStorage
 from headrace.broker.partition.compaction import Compaction, Ended, Report
@@ -47,9 +47,13 @@ class CleanerCounters(msgspec.Struct):
     """What the cleaner has done since the start of the server."""
 
     passes: int = 0
+    """Passes that have changed a log."""
     failures: int = 0
+    """Passes that failed. The next one continues."""
     bytes_read: int = 0
+    """Bytes of batches that were cleaned."""
     bytes_kept: int = 0
+    """Bytes that were left of them."""
     max_dirty_ratio: float = 0.0
     """Now: the largest share of dirty bytes among the compacted logs."""
     dirty_bytes: int = 0
@@ -88,25 +92,13 @@ class Cleaner:
 
     async def clean_all(self) -> int:
         """Clean each log that is dirty enough, the dirtiest one first. Return the number of passes."""
-        passes = 0
-        tried: set[str] = set()
-        while (found := await self._dirtiest(tried)) is not None:
-            tried.add(found.partition.stream)
-            passes += await self._clean(found)
-        return passes
-
-    async def _dirtiest(self, tried: set[str]) -> Found | None:
-        best: Found | None = None
         counted = self.counted
-        counted.dirty_bytes, counted.max_dirty_ratio = 0, 0.0
-        async for each in self._candidates():
-            counted.dirty_bytes += each.dirty_bytes
-            counted.max_dirty_ratio = max(counted.max_dirty_ratio, each.ratio)
-            if each.partition.stream in tried or (best is not None and each.ratio <= best.ratio):
-                continue
-            if await self._is_due(each):
-                best = each
-        return best
+        found = [each async for each in self._candidates()]
+        counted.dirty_bytes = sum(each.dirty_bytes for each in found)
+        counted.max_dirty_ratio = max((each.ratio for each in found), default=0.0)
+        due = [each for each in found if await self._is_due(each)]
+        due.sort(key=lambda each: each.ratio, reverse=True)
+        return sum([await self._clean(each) for each in due])
 
     async def _candidates(self) -> AsyncIterator[Found]:
         present: set[str] = set()
@@ -163,7 +155,7 @@ class Cleaner:
         work = Compaction(
             partition, self._storage, found.config, self._clock.now_ms(), self._map_bytes, self, is_wanted
         )
-        place = {"topic": partition.topic, "partition": partition.index}
+        place: dict[str, str | int] = {"topic": partition.topic, "partition": partition.index}
         try:
             await work.run()
         except (Ended, OffsetOutOfRange) as error:
@@ -196,6 +188,10 @@ async def keep_cleaning(cleaner: Cleaner, clock: Clock, settings: BrokerSettings
     try:
         while settings.log_cleaner_enable:
             await pause(clock, settings.log_cleaner_backoff_ms)
-            await cleaner.clean_all()
+            try:
+                await cleaner.clean_all()
+            except Exception:
+                # One log must not end the cleaning of all others.
+                log_unhandled("the log cleaner")
     finally:
         cleaner.close()
