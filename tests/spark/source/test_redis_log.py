@@ -4,9 +4,10 @@ import pytest
 from tests.harness.storage import BareStorage
 from tests.spark.conftest import DAY, records
 
-from headrace.client.errors import CorruptLog, DataLoss, OptionError, StorageUnavailable, TopicReplaced, UnknownTopic
+from headrace.client.errors import CorruptLog, DataLoss, StorageUnavailable, TopicReplaced, UnknownTopic
 from headrace.client.offsets import Extent, Range, TopicPartition
 from headrace.records.build import build
+from headrace.records.markers import Marker, build_marker
 from headrace.spark.source.redis_log import LogReader
 from headrace.spark.source.topic_log import Subscription, check_id
 from headrace.topics.model import Topic
@@ -99,18 +100,23 @@ def test_a_log_that_is_cleaned_during_a_read_loses_nothing(storage: BareStorage,
         ]
 
 
-def test_committed_reads_refuse_transactions(storage: BareStorage) -> None:
+def test_committed_reads_end_before_an_open_transaction(storage: BareStorage) -> None:
     topic = storage.create_topic("transactions")
     storage.append(topic, 0, records(5, 0))
-    plain = build(records(2, 5), producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
-    assert storage.append_batch(topic, 0, bytes(plain)) == 5
+    opened = build(records(2, 5), producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    assert storage.append_batch(topic, 0, bytes(opened)) == 5
+    storage.append(topic, 0, records(1, 7))
     with LogReader(storage.url, committed=True) as log:
         name = TopicPartition("transactions", 0)
+        assert log.extents(log.topics(Subscription(names=(topic.name,)))) == {name: Extent(0, 5)}
         [batch] = log.records(topic.streams[0], Range(name, 0, 5))
         assert batch.num_rows == 5
-        with pytest.raises(OptionError, match="transactions-0 has records of a transaction at offset 5"):
+        with pytest.raises(DataLoss, match="offsets 5 to 6 of transactions-0 are not committed"):
             list(log.records(topic.streams[0], Range(name, 0, 7)))
-    assert read(storage, topic, 0, 7) == list(range(7))
+        storage.append_batch(topic, 0, bytes(build_marker(Marker(7, 0, False, 1), 5)))
+        [batch] = log.records(topic.streams[0], Range(name, 0, 9))
+        assert batch.column("offset").to_pylist() == [0, 1, 2, 3, 4, 7]
+    assert read(storage, topic, 0, 9) == list(range(8))
 
 
 def test_an_end_that_is_not_there_is_missed(storage: BareStorage, topic: Topic) -> None:

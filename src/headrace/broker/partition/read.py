@@ -1,21 +1,16 @@
 """Read a partition into a sink, which is a partial API response with a remaining size."""
 
-from collections.abc import Sequence
-from struct import Struct
 from typing import Protocol
 
 from headrace.broker.partition.cache import Buffer, next_offset
 from headrace.broker.partition.source import UNCOMMITTED, Isolation, Source
 from headrace.broker.runtime.budget import NeedsRoom, ReadBudget
-from headrace.records.batch import ATTRIBUTES_AT, PRODUCER_AT
+from headrace.topics.committed_batches import HiddenBatches, is_transactional
 from headrace.topics.errors import StorageUnavailable
 from headrace.topics.transactions import AbortedTransaction
 
 _USUAL_BYTES = 1 << 20
 """A record of up to this size needs no memory reservation."""
-_ATTRIBUTES_LOW = ATTRIBUTES_AT + 1
-_TRANSACTIONAL, _CONTROL = 0x10, 0x20
-_BASE_OFFSET = Struct(">q")
 _LISTED = 32 << 10
 """Bytes of the newest batches passed to a sink at once. Many requests may read thousands of small batches in one
 turn of the event loop.
@@ -126,7 +121,7 @@ class _CommittedSink:
         return self._sink.room() if self._hidden < MOST_HIDDEN else 0
 
     async def take(self, partition: Source, batches: list[Buffer], offset: int, not_before_ms: int | None) -> int:
-        if not any(batch[_ATTRIBUTES_LOW] & _TRANSACTIONAL for batch in batches):
+        if not any(map(is_transactional, batches)):
             return await self._sink.take(partition, batches, offset, not_before_ms)
         end = next_offset(batches)
         aborted = await _aborted(partition, offset, end)
@@ -135,7 +130,8 @@ class _CommittedSink:
         ):
             # Retention has forgotten aborted transactions of this read, or a recovery has begun.
             return offset
-        kept = committed(batches, aborted)
+        hidden = HiddenBatches(aborted)
+        kept = [batch for batch in batches if batch not in hidden]
         self._hidden += sum(map(len, batches)) - sum(map(len, kept))
         if not kept:
             return end
@@ -151,21 +147,3 @@ async def _aborted(partition: Source, offset: int, end: int) -> list[AbortedTran
         # Memory may have forgotten more of them in the meantime.
         if partition.aborted_from <= max(offset, before):
             return [*older, *partition.aborted(max(offset, before), end)]
-
-
-def committed(batches: list[Buffer], aborted: Sequence[AbortedTransaction]) -> list[Buffer]:
-    """Return the batches without markers and without those of aborted transactions. None may be joined."""
-    spans: dict[int, list[tuple[int, int]]] = {}
-    for each in aborted:
-        spans.setdefault(each.producer_id, []).append((each.first_offset, each.marker_offset))
-    return [batch for batch in batches if not _is_hidden(batch, spans)]
-
-
-def _is_hidden(batch: Buffer, spans: dict[int, list[tuple[int, int]]]) -> bool:
-    attributes = batch[_ATTRIBUTES_LOW]
-    if not attributes & _TRANSACTIONAL:
-        return False
-    if attributes & _CONTROL:
-        return True
-    offset, producer_id = _BASE_OFFSET.unpack_from(batch)[0], _BASE_OFFSET.unpack_from(batch, PRODUCER_AT)[0]
-    return any(first <= offset < marker for first, marker in spans.get(producer_id, ()))

@@ -71,8 +71,7 @@ def write_range(
     that cannot be written go to the dead-letter table. If a file fails, the range is written again, with a trial of
     each batch in memory.
 
-    Raise CorruptLog without `skip_unreadable`, DataLoss with `fail_on_data_loss`, OptionError for a topic with
-    transactions, StoreUnavailable, TableError.
+    Raise CorruptLog without `skip_unreadable`, DataLoss with `fail_on_data_loss`, StoreUnavailable, TableError.
     """
     told = len(unreadable), len(traces)
     try:

@@ -149,7 +149,7 @@ class Archive:
             if settings.traces is not None:
                 self._traces = _exporter(settings.traces)
                 held.callback(self._traces.close)
-            log = held.enter_context(LogReader(settings.redis))
+            log = held.enter_context(LogReader(settings.redis, committed=True))
             registrar = held.enter_context(contextlib.closing(Registrar(settings.redis)))
             self._targets = Targets(settings, log, registrar, on_note)
             self._archiver = BatchArchiver(

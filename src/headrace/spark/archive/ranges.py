@@ -8,7 +8,7 @@ import json
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -93,7 +93,8 @@ class RangeSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's names
         """Return a reader."""
         given = {name: value for name, value in self.options.items() if name != FENCES}
-        parsed = source_options.parse(given, default_redis=environment.redis_url())
+        # Other readers than Kafka's clients cannot leave out aborted records of a table.
+        parsed = replace(source_options.parse(given, default_redis=environment.redis_url()), read_committed=True)
         source_options.check_streaming(parsed)
         return RangeReader(parsed, json.loads(self.options.get(FENCES, "{}")))
 

@@ -88,6 +88,8 @@ class SourceOptions:
     """With ASK: the password of the storage."""
     kafka: ClientOptions | None = None
     """The Kafka server, to read without `redis` and to commit the group."""
+    read_committed: bool = False
+    """Leave out aborted records, and end at the last stable offset (`kafka.isolation.level`)."""
     starting: Positions | None = None
     """None: the default, which is latest for a stream and earliest for a batch read."""
     ending: Positions | None = None
@@ -131,6 +133,7 @@ def parse(options: Mapping[str, str], *, default_redis: str | None) -> SourceOpt
         redis=redis or None,
         redis_password=password,
         kafka=kafka,
+        read_committed=kafka is not None and kafka.read_committed,
         subscription=_subscription(given),
         starting=offset_bounds.parse("starting", given),
         ending=offset_bounds.parse("ending", given),

@@ -14,12 +14,12 @@ import redis
 from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 
-from headrace.client.errors import DataLoss, OptionError, StorageUnavailable, UnknownTopic
+from headrace.client.errors import DataLoss, StorageUnavailable, UnknownTopic
 from headrace.client.offsets import Extent, Offsets, Range, TopicPartition, limit
 from headrace.records import streams
-from headrace.records.batch import read_header
 from headrace.records.walk import find_timestamp
 from headrace.spark.source.archived_records import ArchivedTopic
+from headrace.spark.source.committed_log import CommittedLog
 from headrace.spark.source.topic_log import Subscription, TopicLog, Topics, Unreadable, decode, was_replaced
 from headrace.storage.layout import entries, native, partition, registry
 from headrace.storage.layout import segments as segment_rows
@@ -51,10 +51,6 @@ _NO_END: Final = 1 << 62
 _EXTENT: Final = script("extent")
 _WANTS_LOGIN: Final = "already authenticated"
 """Redis's answer to HELLO without a password, which redis-py does not raise as AuthenticationError."""
-_TRANSACTION: Final = (
-    "{} has records of a transaction at offset {}. Reads straight from Redis cannot leave out aborted records, so "
-    "the archive does not support this topic. In a query, leave out option 'redis' to read through the Kafka protocol"
-)
 _LOGIN: Final = (
     "; reading straight from Redis needs the password of Redis, in addition to any login at the server: set option "
     "'redisPasswordFile' (the archive: --redis-password-file), or leave option 'redis' out to read through the Kafka "
@@ -81,7 +77,7 @@ class LogReader:
     """A connection to the storage, which each process opens."""
 
     def __init__(self, url: str, *, committed: bool = False) -> None:
-        """Prepare as `connect`. `committed`: refuse records of transactions, as some may be aborted."""
+        """Prepare as `connect`. `committed`: leave out aborted records, and end at the last stable offset."""
         self._committed = committed
         self._place = without_password(url)
         self._redis = connect(url)
@@ -136,18 +132,13 @@ class LogReader:
         }
 
     def extents(self, topics: Topics) -> dict[TopicPartition, Extent]:
-        """Return the logs' bounds in one round trip, or several for native topics."""
+        """Return the logs' bounds in one round trip, or several for native topics and for transactions."""
         found: dict[TopicPartition, Extent] = {}
         logs = [topic for topic in topics.values() if topic.bits is None]
-        with self._answering(), self._redis.pipeline(transaction=False) as pipeline:
-            asked: Any = pipeline  # a cluster's has no `eval`
-            for topic in logs:
-                for stream in topic.streams:
-                    asked.execute_command("EVAL", _EXTENT.text, 3, *_keys(stream))
-            answers = iter(pipeline.execute())
+        bounds = iter(self._bounds([stream for topic in logs for stream in topic.streams]))
         for topic in logs:
             for number in topic.partitions:
-                start, end, _ = partition.extent(next(answers))
+                start, end = next(bounds)
                 if topic.archive is not None:
                     start = topic.archive.start(number, start)
                 found[TopicPartition(topic.name, number)] = Extent(start, end)
@@ -159,6 +150,16 @@ class LogReader:
                         for number, stream in enumerate(topic.streams)
                     }
         return found
+
+    def _bounds(self, streams: Sequence[str]) -> list[tuple[int, int]]:
+        with self._answering():
+            if self._committed:
+                return [(log.log_start, log.end) for log in CommittedLog.look(self._redis, streams)]
+            with self._redis.pipeline(transaction=False) as pipeline:
+                asked: Any = pipeline  # a cluster's has no `eval`
+                for stream in streams:
+                    asked.execute_command("EVAL", _EXTENT.text, 3, *_keys(stream))
+                return [partition.extent(answer)[:2] for answer in pipeline.execute()]
 
     def offsets_at(self, topics: Topics, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """Return offsets; see `Log`."""
@@ -323,7 +324,15 @@ class LogReader:
     def _batches(
         self, name: str, stream: str, offsets: Range, *, fail_on_data_loss: bool
     ) -> Iterator[tuple[int, bytes | memoryview]]:
-        position, cleaned_end = offsets.start, 0
+        position, end, cleaned_end, hidden = offsets.start, offsets.end, 0, None
+        if self._committed:
+            with self._answering():
+                [log] = CommittedLog.look(self._redis, [stream])
+                hidden = log.hidden(offsets.start, offsets.end)
+            if log.end < end:
+                if log.log_end >= end and fail_on_data_loss:
+                    raise _undecided(name, log.end, end)
+                offsets = replace(offsets, end=max(offsets.start, log.end))
         for stored, start, cleaned_end in self._stored(stream, offsets):
             # Gaps are normal where the log was cleaned, but only from the log start offset on.
             dense_from = max(position, min(cleaned_end, stored.base_offset))
@@ -332,13 +341,12 @@ class LogReader:
             if fail_on_data_loss and stored.base_offset > position and start > position:
                 raise _lost(name, position, min(start, offsets.end))
             if stored.base_offset >= offsets.end:
-                return
-            if self._committed and read_header(stored.batch).is_transactional:
-                raise OptionError(_TRANSACTION.format(name, stored.base_offset))
-            yield stored.base_offset, stored.batch
+                break
+            if hidden is None or stored.batch not in hidden:
+                yield stored.base_offset, stored.batch
             position = stored.next_offset
-        if max(position, cleaned_end) < offsets.end and fail_on_data_loss:
-            raise _lost(name, position, offsets.end)
+        if max(position, cleaned_end) < end and fail_on_data_loss:
+            raise _lost(name, position, end)
 
     def _extent(self, stream: str) -> "tuple[int, LeaderEpochs | None, CleanedLog]":
         """Return log start offset, leader epochs and cleaned segments."""
@@ -410,6 +418,13 @@ def _lost(name: str, start: int, end: int) -> DataLoss:
     return DataLoss(
         f"offsets {start} to {end - 1} of {name} are gone: deleted while they were being read; "
         "set failOnDataLoss=false to go on without them"
+    )
+
+
+def _undecided(name: str, start: int, end: int) -> DataLoss:
+    return DataLoss(
+        f"offsets {start} to {end - 1} of {name} are not committed: an open transaction begins there; set "
+        "failOnDataLoss=false to go on without them"
     )
 
 

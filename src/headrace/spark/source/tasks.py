@@ -76,7 +76,7 @@ def open_log(options: SourceOptions) -> Log:
         # Spark forks a process for each call to a source, which imports again: half of that would be redis-py.
         from headrace.spark.source.redis_log import LogReader  # noqa: PLC0415
 
-        return LogReader(options.redis, committed=options.kafka is not None and options.kafka.read_committed)
+        return LogReader(options.redis, committed=options.read_committed)
     assert options.kafka is not None
     return KafkaLog(options.kafka)
 

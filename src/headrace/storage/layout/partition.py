@@ -59,11 +59,6 @@ ABORTED_COUNT = b"aborted"
 """Field with the number of aborted transactions in the sorted set."""
 
 
-def transactions_snapshot(answer: Sequence[bytes | None]) -> int | None:
-    """Return the snapshot offset from the script `extent` if the log ever had a transaction, else None."""
-    return int(answer[1] or 0) if answer[5] else None
-
-
 def encode_unstable(found: Unstable) -> bytes:
     """Encode producer id, epoch, start in ms and number; with a marker also its offset, 1 to commit, and stable end."""
     transaction = found if isinstance(found, OpenTransaction) else found.transaction

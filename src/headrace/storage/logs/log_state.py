@@ -5,11 +5,12 @@ from collections.abc import AsyncIterator, Callable
 
 import structlog
 
-from headrace.records.batch import HEADER_SIZE, BatchHeader, read_header
+from headrace.records.batch import BatchHeader
 from headrace.records.errors import BatchError
 from headrace.records.markers import parse_marker
 from headrace.storage.layout import entries, partition
 from headrace.storage.layout.keys import aborted_of, producers_of, transactions_of
+from headrace.storage.layout.transaction_index import HEADERS_AT_ONCE, apply, headers
 from headrace.storage.redis.connection import Connection
 from headrace.storage.redis.replies import checked
 from headrace.storage.redis.script_calls import Scripts
@@ -20,13 +21,11 @@ from headrace.topics.transactions import (
     AbortedTotal,
     AbortedTransaction,
     AbortedTransactions,
-    OpenTransaction,
     TransactionChanges,
     Transactions,
     Unstable,
 )
 
-_HEADERS_AT_ONCE = 64
 _AT_ONCE = 1_000
 """Values that a recovery reads in one turn of the event loop."""
 _log = structlog.get_logger("headrace.storage.logs")
@@ -95,14 +94,12 @@ class LogState:
         async for header, start in self._headers(offset, log_end):
             if header.producer_id < 0 or header.base_offset < offset:
                 continue
+            if transactions is not None:
+                apply(transactions, header, start, now_ms)
             if header.is_control:
-                self._end(header, start, transactions, producers, now_ms)
+                self._end(header, start, producers, now_ms)
                 changed.add(header.producer_id)
                 continue
-            if header.is_transactional and transactions is not None:
-                transactions.begin(
-                    OpenTransaction(header.producer_id, header.base_offset, header.producer_epoch, now_ms)
-                )
             if producers is not None and _take(producers, header, now_ms):
                 changed.add(header.producer_id)
         return changed
@@ -111,7 +108,6 @@ class LogState:
         self,
         header: BatchHeader,
         start: bytes,
-        transactions: Transactions | None,
         producers: dict[int, ProducerStateEntry] | None,
         now_ms: int,
     ) -> None:
@@ -120,8 +116,6 @@ class LogState:
         except BatchError as error:
             _log.error("a control batch is skipped", stream=self._stream, offset=header.base_offset, reason=str(error))
             return
-        if transactions is not None:
-            transactions.end(marker.producer_id, header.base_offset, commit=marker.commit)
         if producers is not None:
             known = producers.get(marker.producer_id)
             if known is None:
@@ -133,21 +127,16 @@ class LogState:
         stream = self._stream
         while offset < log_end:
             first = entries.range_start(self._epochs, offset)
-            found = await self._scripts.run("tail", [stream], first, _HEADERS_AT_ONCE)
+            found = await self._scripts.run("tail", [stream], first, HEADERS_AT_ONCE)
             expected = offset
-            for entry_id, start in zip(found[::2], found[1::2], strict=True):
-                if len(start) < HEADER_SIZE:
-                    continue
-                header = read_header(start)
-                following = entries.next_offset_of(entry_id)
-                if header.base_offset + header.span == following:
-                    if header.base_offset > expected:
-                        _log.error(
-                            "records in the middle of a log are missing", stream=stream, offset=expected,
-                            records=header.base_offset - expected,
-                        )  # fmt: skip
-                    yield header, start
-                    expected = following
+            for entry_id, header, start in headers(found):
+                if header.base_offset > expected:
+                    _log.error(
+                        "records in the middle of a log are missing", stream=stream, offset=expected,
+                        records=header.base_offset - expected,
+                    )  # fmt: skip
+                yield header, start
+                expected = entries.next_offset_of(entry_id)
             if not found:
                 return
             offset = max(expected, entries.next_offset_of(found[-2]))

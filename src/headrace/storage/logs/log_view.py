@@ -8,14 +8,15 @@ from headrace.records.batch import peek
 from headrace.storage.layout import entries, partition
 from headrace.storage.layout import segments as segment_rows
 from headrace.storage.layout.keys import clean_of, state_of
+from headrace.storage.layout.transaction_index import ARGUMENTS, HEADERS_AT_ONCE, TransactionIndex, keys
 from headrace.storage.logs import segments
-from headrace.storage.logs.log_state import LogState, aborted_between
+from headrace.storage.logs.log_state import aborted_between
 from headrace.storage.redis.replies import checked
 from headrace.storage.redis.script_calls import Scripts
 from headrace.topics.leader_epochs import LeaderEpochs
 from headrace.topics.model import StoredBatch
 from headrace.topics.segments import CleanedLog
-from headrace.topics.transactions import AbortedTotal, AbortedTransaction, Transactions
+from headrace.topics.transactions import AbortedTransaction, Transactions
 
 _SCAN_BATCHES = 16
 
@@ -85,11 +86,9 @@ class LogSnapshot(Searching):
         log_start: int,
         next_offset: int,
         epochs: LeaderEpochs | None,
-        snapshot: int | None,
         cleaned: CleanedLog,
     ) -> None:
-        """Use `look`. `epochs` is None for a log without a leader so far, `snapshot` without transactions."""
-        self._snapshot = snapshot
+        """Use `look`. `epochs` is None for a log without a leader so far."""
         self.cleaned = cleaned
         self.high_watermark = high_watermark
         self.log_start = log_start
@@ -102,18 +101,18 @@ class LogSnapshot(Searching):
     async def look(cls, scripts: Scripts, stream: str) -> Self:
         """Read the start and end offsets of a log. Raises StorageUnavailable."""
         answer = await scripts.run("extent", [stream, state_of(stream), clean_of(stream)])
-        snapshot, cleaned = partition.transactions_snapshot(answer), segment_rows.decode(answer[6:])
-        return cls(scripts, stream, partition.high_watermark(answer), *partition.extent(answer), snapshot, cleaned)
+        cleaned = segment_rows.decode(answer[6:])
+        return cls(scripts, stream, partition.high_watermark(answer), *partition.extent(answer), cleaned)
 
     async def transactions(self) -> Transactions | None:
         """See `broker.log_ports.LogLook`. Raises StorageUnavailable."""
-        if self._snapshot is None or self.epochs is None:
-            return Transactions()
-        kept = LogState(self._scripts, self._stream, self.epochs, lambda: 0)
-        found = await kept.stored_transactions(AbortedTotal())
-        if found is not None:
-            await kept.replay(max(self._snapshot, self.log_start), self.next_offset, found)
-        return found
+        index = TransactionIndex(await self._scripts.run("transactions", keys(self._stream), *ARGUMENTS))
+        while index.following is not None:
+            index.add(await self._scripts.run("tail", [self._stream], index.following, HEADERS_AT_ONCE))
+        try:
+            return index.transactions()
+        except ValueError:
+            return None
 
     async def aborted(self, offset: int, before: int, end: int) -> list[AbortedTransaction]:
         """See `broker.log_ports.LogStorage.aborted`. Raises StorageUnavailable."""

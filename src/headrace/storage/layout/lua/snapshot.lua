@@ -19,6 +19,9 @@ if KEYS[3] then
   if ARGV[4] == 'rebuilt' then
     redis.call('UNLINK', KEYS[3], KEYS[4])
   end
+  -- Another program may have removed the stored transactions. They then stay incomplete until they are rebuilt.
+  local complete = ARGV[4] == 'rebuilt' or redis.call('HGET', KEYS[1], 'x') ~= '1'
+    or redis.call('HGET', KEYS[3], 'aborted') == tostring(redis.call('ZCARD', KEYS[4]))
   first = 8
   for _ = 1, tonumber(ARGV[6]) do
     if ARGV[first + 1] == '' then
@@ -33,8 +36,12 @@ if KEYS[3] then
     first = first + 2
   end
   redis.call('ZREMRANGEBYSCORE', KEYS[4], '-inf', '(' .. ARGV[5])
-  -- A recovery compares this with the sorted set, which another program may have removed.
-  redis.call('HSET', KEYS[3], 'aborted', redis.call('ZCARD', KEYS[4]))
+  if complete then
+    -- A recovery compares this with the sorted set.
+    redis.call('HSET', KEYS[3], 'aborted', redis.call('ZCARD', KEYS[4]))
+  else
+    redis.call('HDEL', KEYS[3], 'aborted')
+  end
   redis.call('HSET', KEYS[1], 'x', '1')
 end
 for place = first, #ARGV, 2 do

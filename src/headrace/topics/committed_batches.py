@@ -1,0 +1,44 @@
+"""Batches that readers of committed records may see (KIP-98)."""
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from struct import Struct
+from typing import Final
+
+from headrace.records.batch import ATTRIBUTES_AT, PRODUCER_AT, Buffer
+from headrace.topics.transactions import AbortedTransaction
+
+_ATTRIBUTES_LOW: Final = ATTRIBUTES_AT + 1
+_TRANSACTIONAL, _CONTROL = 0x10, 0x20
+_BASE_OFFSET: Final = Struct(">q")
+
+
+def is_transactional(batch: Buffer) -> bool:
+    """Whether a batch, a marker included, belongs to a transaction."""
+    return bool(batch[_ATTRIBUTES_LOW] & _TRANSACTIONAL)
+
+
+class HiddenBatches:
+    """Which batches below the last stable offset are markers, or belong to aborted transactions."""
+
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        """Use every aborted transaction that begins before the end of the batches, and ends after their start."""
+        self._spans: dict[int, tuple[list[int], list[int]]] = {}
+        for each in sorted(aborted, key=lambda each: each.first_offset):
+            firsts, markers = self._spans.setdefault(each.producer_id, ([], []))
+            firsts.append(each.first_offset)
+            markers.append(each.marker_offset)
+
+    def __contains__(self, batch: Buffer) -> bool:
+        attributes = batch[_ATTRIBUTES_LOW]
+        if not attributes & _TRANSACTIONAL:
+            return False
+        if attributes & _CONTROL:
+            return True
+        span = self._spans.get(_BASE_OFFSET.unpack_from(batch, PRODUCER_AT)[0])
+        if span is None:
+            return False
+        offset: int = _BASE_OFFSET.unpack_from(batch)[0]
+        # Transactions of one producer follow one another.
+        place = bisect_right(span[0], offset) - 1
+        return place >= 0 and offset < span[1][place]
