@@ -12,6 +12,7 @@ from tests.harness.wire import Wire
 
 from headrace.testing import Server, server
 
+pytestmark = pytest.mark.timeout(900)
 PROGRAMS = Path(__file__).parent / "transactions"
 PARTITIONS = range(2)
 TRANSACTIONS, EACH = 30, 10
