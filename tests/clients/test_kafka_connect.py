@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +133,7 @@ def test_lines_are_copied_once_although_a_worker_is_killed(running: Server, tmp_
         workers = [Worker(running.kafka, tmp_path)]
         stack.callback(workers[0].kill)
         for name, settings in (("reader", reader), ("writer", writer)):
-            workers[0].until(lambda n=name, s=settings: workers[0].ask(f"/connectors/{n}/config", s), "a connector")
+            workers[0].until(partial(workers[0].ask, f"/connectors/{name}/config", settings), "a connector")
         workers[0].until(lambda: committed.reached(1), "the first lines")
         workers.append(Worker(running.kafka, tmp_path))
         stack.callback(workers[1].kill)

@@ -11,7 +11,7 @@ from tests.harness.apache_kafka import tool
 
 from headrace.testing import Server, server
 
-pytestmark = pytest.mark.maven
+pytestmark = [pytest.mark.maven, pytest.mark.timeout(900)]
 ID = "payments"
 
 

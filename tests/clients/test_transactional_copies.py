@@ -12,6 +12,7 @@ from tests.harness.wire import Wire
 
 from headrace.testing import Server, server
 
+pytestmark = pytest.mark.timeout(900)
 PROGRAMS = Path(__file__).parent / "transactions"
 PARTITIONS = range(2)
 TRANSACTIONS, EACH = 30, 10
@@ -49,15 +50,16 @@ def values(kafka: str, topic: str, isolation: str = "read_committed") -> list[st
     given = {"bootstrap.servers": kafka, "group.id": "test", "isolation.level": isolation, "enable.auto.commit": False}
     consumer = Consumer({**given, "enable.partition.eof": True})
     consumer.assign([TopicPartition(topic, index, 0) for index in PARTITIONS])
-    found, ended = [], set()
+    found: list[str] = []
+    ended: set[int | None] = set()
     try:
         while len(ended) < len(PARTITIONS):
             message = consumer.poll(30)
             assert message is not None, "no end of the partition"
-            if message.error() is None:
+            if (error := message.error()) is None:
                 found.append((message.value() or b"").decode())
             else:
-                assert message.error().name() == "_PARTITION_EOF"
+                assert error.name() == "_PARTITION_EOF"
                 ended.add(message.partition())
         return sorted(found)
     finally:
