@@ -25,6 +25,7 @@ from headrace.client.produce import Batch, Producer
 from headrace.protocol.messages import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
+    DescribeTransactionsRequest,
     EndTxnRequest,
     InitProducerIdRequest,
     ListTransactionsRequest,
@@ -36,6 +37,7 @@ TIMEOUT_MS: Final = 15 * 60_000
 _MAX_TIMEOUT: Final = "transaction.max.timeout.ms"
 _FEATURE: Final = "transaction.version"
 _SECOND: Final = 2
+_ONGOING: Final = "Ongoing"
 _INIT, _ADD_PARTITIONS, _ADD_OFFSETS = 5, 3, 3
 _COMMIT_OFFSETS: Final = {1: 4, _SECOND: 5}
 _END: Final = {1: 4, _SECOND: 5}
@@ -105,9 +107,9 @@ class Transactions:
         """
         return self.patiently(lambda: self._end(identity, commit))
 
-    def ongoing(self) -> list[str]:
-        """Return the IDs of all ongoing transactions; none if the cluster does not list them (Kafka before 3.0)."""
-        return self.cluster.trying(self._ongoing)
+    def ongoing(self, chosen: Callable[[str], bool]) -> list[Identity]:
+        """Return the ongoing transactions of chosen IDs; none if the cluster does not list them (Kafka before 3.0)."""
+        return self.cluster.trying(lambda: self._ongoing(chosen))
 
     def patiently(self, action: Callable[[], _T]) -> _T:
         """Retry what a coordinator cannot do yet, for the time of a request. Raises ServerUnavailable."""
@@ -137,8 +139,7 @@ class Transactions:
         if answer.error_code in {Code.INVALID_PRODUCER_EPOCH, Code.PRODUCER_FENCED}:
             raise Stale(f"{what}: another producer begins")
         check(answer.error_code, what, f"Write on {what}")
-        second = connection.features.get(_FEATURE, 0) >= _SECOND
-        return Identity(transactional_id, answer.producer_id, answer.producer_epoch, _SECOND if second else 1)
+        return Identity(transactional_id, answer.producer_id, answer.producer_epoch, _version(connection))
 
     def _add_group(self, identity: Identity, group: str) -> None:
         request = AddOffsetsToTxnRequest(
@@ -213,15 +214,27 @@ class Transactions:
             return identity
         return replace(identity, producer_id=answer.producer_id, producer_epoch=answer.producer_epoch)
 
-    def _ongoing(self) -> list[str]:
-        found: list[str] = []
+    def _ongoing(self, chosen: Callable[[str], bool]) -> list[Identity]:
+        found: list[Identity] = []
         for connection in self.cluster.brokers():
             if not connection.supports(ListTransactionsRequest):
                 return []
-            answer = connection.ask(ListTransactionsRequest(state_filters=["Ongoing"], producer_id_filters=[]))
-            check(answer.error_code, "transactions", "Describe on transactional IDs")
-            found += [one.transactional_id for one in answer.transaction_states]
+            listed = connection.ask(ListTransactionsRequest(state_filters=[_ONGOING], producer_id_filters=[]))
+            check(listed.error_code, "transactions", "Describe on transactional IDs")
+            names = [one.transactional_id for one in listed.transaction_states if chosen(one.transactional_id)]
+            if names:
+                version = _version(connection)
+                answer = connection.ask(DescribeTransactionsRequest(transactional_ids=names))
+                found += [
+                    Identity(one.transactional_id, one.producer_id, one.producer_epoch, version)
+                    for one in answer.transaction_states
+                    if one.error_code == 0 and one.transaction_state == _ONGOING
+                ]
         return found
+
+
+def _version(connection: Connection) -> int:
+    return _SECOND if connection.features.get(_FEATURE, 0) >= _SECOND else 1
 
 
 class TransactionalProducer(Producer):

@@ -13,7 +13,7 @@ import contextlib
 import json
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from pickle import PicklingError
@@ -101,12 +101,14 @@ class Driver:
         Raises BatchLost, DecisionError, SparkError.
         """
         partitions = partition_count(self._cluster, self._topic)
+        # Of drivers that the next line fences. A transaction that is decided is committed before the rest is aborted.
+        left = self._left(sink)
         driver = self._transactions.begin(sink)
         decided = self.decided(sink)
         if decided is not None and decided.participants:
             driver = self.run(rules.finish(decided), driver, partitions)[1]
             decided = self.decided(sink)
-        self._abort_left(sink)
+        self._abort(left)
         if decided is None:
             return Attempt(driver, 0, None, partitions)
         return Attempt(driver, decided.done, decided.query, partitions)
@@ -118,6 +120,15 @@ class Driver:
             place.partition: (one.offset, one.metadata) for place, one in found.items() if place.topic == self._topic
         }
         return rules.decode(stored, sink)
+
+    def commit(self, attempt: Attempt, batch: int, query: UUID, places: Mapping[Participant, str]) -> None:
+        """Commit a batch's transactions, whose partitions `places` names. Raises BatchLost, Fenced, SparkError."""
+        winners = {one.transactional_id(attempt.sink) for one in places}
+        losers = [one for one in self._left(attempt.sink) if one.transactional_id not in winners]
+        self.run(rules.commit(batch, query, list(places), places), attempt.driver, attempt.partitions)
+        # The batch is written. What fails here, the next one does.
+        with contextlib.suppress(SparkError):
+            self._abort(losers)
 
     def run(self, steps: Steps[_T], driver: Identity, partitions: int) -> tuple[_T, Identity]:
         """Take the steps; return their result and the driver's next identity."""
@@ -165,11 +176,15 @@ class Driver:
             return Outcome.UNKNOWN if error.code == Code.INVALID_PRODUCER_ID_MAPPING else Outcome.ABORTED
         return Outcome.COMMITTED
 
-    def _abort_left(self, sink: str) -> None:
-        """Abort transactions of killed tasks: until their timeout, readers would wait for them."""
-        for name in self._transactions.ongoing():
-            if rules.is_of_sink(name, sink):
-                self._transactions.begin(name)
+    def _left(self, sink: str) -> list[Identity]:
+        """Return the ongoing transactions of tasks, also of killed ones: readers would wait for their timeout."""
+        return self._transactions.ongoing(lambda name: rules.is_of_sink(name, sink))
+
+    def _abort(self, left: Sequence[Identity]) -> None:
+        for one in left:
+            # A later attempt has another epoch, and is not affected.
+            with contextlib.suppress(Fenced):
+                self._transactions.end(one, commit=False)
 
 
 def _identity(participant: Participant, sink: str) -> Identity:
@@ -225,9 +240,7 @@ class ExactlyOnceWriter(DataSourceStreamArrowWriter):
         }
         if places:
             attempt = prepared[0].attempt
-            driver = Driver(kept(self._options.kafka), self._topic)
-            steps = rules.commit(batchId, prepared[0].query, list(places), places)
-            driver.run(steps, attempt.driver, attempt.partitions)
+            Driver(kept(self._options.kafka), self._topic).commit(attempt, batchId, prepared[0].query, places)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
         """Abort the transactions, unless they were decided."""
