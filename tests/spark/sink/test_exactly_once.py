@@ -1,6 +1,7 @@
 """Writing `format("headrace")` exactly once: rows become visible together, and once, whatever is repeated."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
@@ -29,12 +30,12 @@ if TYPE_CHECKING:
 class Sink:
     """One topic, and a query that writes to it without Spark."""
 
-    def __init__(self, bootstrap: str, partitions: int = 2, **options: str) -> None:
+    def __init__(self, bootstrap: str, partitions: int = 2, options: Mapping[str, str] | None = None) -> None:
         self.topic = f"once-{uuid4().hex[:12]}"
         admin = AdminClient({"bootstrap.servers": bootstrap})
         admin.create_topics([NewTopic(self.topic, partitions)])[self.topic].result(60)
         given = {"kafka.bootstrap.servers": bootstrap, "topic": self.topic, "deliveryGuarantee": "exactly-once"}
-        self.options: SinkOptions = sink.parse(given | {"transactionalId": self.topic} | options)
+        self.options: SinkOptions = sink.parse(given | {"transactionalId": self.topic} | dict(options or {}))
         self.bootstrap = bootstrap
         self.query = uuid4()
         self.cluster = Cluster(self.options.kafka)
@@ -203,7 +204,7 @@ def test_others_offsets_are_no_decision(target: Sink) -> None:
 
 
 def test_a_timeout_above_the_servers_is_refused(broker: Server) -> None:
-    target = Sink(broker.kafka, **{"kafka.transaction.timeout.ms": "99999999"})
+    target = Sink(broker.kafka, 2, {"kafka.transaction.timeout.ms": "99999999"})
     with pytest.raises(OptionError, match=r"set option 'kafka\.transaction\.timeout\.ms' to at most its .*900,000"):
         target.begin()
 
