@@ -38,7 +38,7 @@ DIFFERENCES = (
     "| storage | segment files on each broker's disk | Redis Streams in one Redis, Valkey, or Redis Cluster |",
     "| replication | by the brokers | by Redis; each record is stored once |",
     "| `cleanup.policy` | `delete`, `compact` or both | the same |",
-    "| transactions | yes | yes; topics with transactions cannot be archived |",
+    "| transactions | yes | yes |",
     "| group protocols | classic, consumer, share, streams | classic |",
     "| rate limits of OCI | enforced | none, unless you set `oci.limits=strict` |",
     "| Kafka endpoint of OCI | a documented subset | all APIs above, unless you set `oci.kafka=strict` |",

@@ -1,8 +1,9 @@
 """A query to be killed: copies a topic into a sink of ours, and waits for ever at the step for which it is armed.
 
-Arguments: address of the server, topic, folder, `topic` or `delta`. A file `arm <step>` in the folder arms a step; the
-one process that comes to it takes the file, says who it is in `reached`, and stays. Run by test_spark_sinks.
-The steps: write, written, commit, committed.
+Arguments: address of the server, topic, folder, and `topic`, `once` or `delta`. A file `arm <step>` in the folder arms
+a step; the one process that comes to it takes the file, says who it is in `reached`, and stays.
+The steps: write, written, commit, committed. With `once`, within a commit: stored and decided (the decision, before and
+after its transaction ends), some and all (of the tasks' transactions are committed), and completing.
 """
 
 import os
@@ -15,8 +16,10 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from headrace.client.transactions import Identity, Transactions
 from headrace.spark import session
 from headrace.spark.sink.delta_sink import DeltaDataSource
+from headrace.spark.sink.exactly_once import ExactlyOnceWriter, Prepared
 from headrace.spark.source.source import HeadraceDataSource
 
 
@@ -47,8 +50,28 @@ class StoppingWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
         self._step("commit")
+        if isinstance(self._writer, ExactlyOnceWriter):
+            self._stop_within(sum(isinstance(one, Prepared) and one.participant is not None for one in messages))
         self._writer.commit(messages, batchId)
         self._step("committed")
+
+    def _stop_within(self, participants: int) -> None:
+        """Stop after requests of this commit; this process runs no other one."""
+        names = ["stored", "decided", *["some"] * (participants - 1), "all", "completing"]
+        steps = iter(names if participants else ())
+        commit_offsets, end = Transactions.commit_offsets, Transactions.end
+
+        def stopping_commit(self_: Transactions, *arguments: Any) -> None:
+            commit_offsets(self_, *arguments)
+            self._step(next(steps, ""))
+
+        def stopping_end(self_: Transactions, identity: Identity, *, commit: bool) -> Identity:
+            following = end(self_, identity, commit=commit)
+            self._step(next(steps, ""))
+            return following
+
+        Transactions.commit_offsets = stopping_commit  # type: ignore[method-assign, assignment]
+        Transactions.end = stopping_end  # type: ignore[method-assign, assignment]
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         self._writer.abort(messages, batchId)
@@ -84,8 +107,10 @@ def main() -> None:
         .selectExpr("CAST(value AS STRING) AS value")
     )
     target = {"path": str(Path(folder) / "table")} if kind == "delta" else {"topic": f"{topic}-out"}
-    if kind == "topic":
+    if kind != "delta":
         target["kafka.bootstrap.servers"] = kafka
+    if kind == "once":
+        target["deliveryGuarantee"] = "exactly-once"
     query = frame.writeStream.format("stopping").options(**target, folder=folder, sink=kind)
     query = query.option("checkpointLocation", str(Path(folder) / "checkpoint"))
     query.trigger(availableNow=True).start().awaitTermination()

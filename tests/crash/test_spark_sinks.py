@@ -1,4 +1,4 @@
-"""Both sinks under SIGKILL: of everything, of the JVM, of the Python process at work; at every step of a batch.
+"""The sinks under SIGKILL: of everything, of the JVM, of the Python process at work; at every step of a batch.
 
 `make test LANE=crash` goes through all of them, the ordinary run through some. Counted by readers that are not Spark.
 """
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from deltalake import DeltaTable
 from tests.harness.processes import kill_session, of_session
@@ -25,8 +25,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.pipelines]
 STEPS = ("write", "written", "commit", "committed")
 VICTIMS = ("everything", "jvm", "python")
 ALL = [[(step, victim)] for step in STEPS for victim in VICTIMS]
+WITHIN_COMMIT = ("stored", "decided", "some", "all", "completing")
+ALL_ONCE = [[(step, victim)] for step in (*STEPS[:3], *WITHIN_COMMIT, STEPS[3]) for victim in VICTIMS]
 # A task comes again, and a batch. A query outlives its worker: the next step is killed in the same run.
 SOME = {"delta": [[("written", "python"), ("committed", "everything")]], "topic": [[("written", "python")]]}
+SOME["once"] = [[("written", "python"), ("some", "everything")]]
 ROWS = 80
 """Before every run; a batch has half of them."""
 
@@ -42,6 +45,23 @@ def fill(broker: Server, topic: str, first: int) -> None:
     for number in range(first, first + ROWS):
         producer.produce(topic, str(number), partition=number % 2)
     assert producer.flush(60) == 0
+
+
+def committed_in_topic(broker: Server, topic: str) -> Counter[int]:
+    settings = {"bootstrap.servers": broker.kafka, "group.id": "count", "isolation.level": "read_committed"}
+    consumer = Consumer(settings | {"enable.partition.eof": True})
+    consumer.assign([TopicPartition(topic, number, 0) for number in (0, 1)])
+    found: Counter[int] = Counter()
+    ended: set[int | None] = set()
+    while len(ended) < 2:
+        message = consumer.poll(10)
+        error = None if message is None else message.error()
+        if message is not None and error is None:
+            found[int(message.value() or b"")] += 1
+        elif message is not None and error is not None and error.code() == KafkaError._PARTITION_EOF:
+            ended.add(message.partition())
+    consumer.close()
+    return found
 
 
 def in_topic(broker: Server, topic: str) -> Counter[int]:
@@ -127,24 +147,30 @@ def kill(leader: int, victim: str, at_work: int) -> None:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("kind", ["delta", "topic"])
+@pytest.mark.parametrize("kind", ["delta", "topic", "once"])
 def test_whatever_is_killed_no_row_is_lost(
     broker: Server, scratch: Path, kind: str, request: pytest.FixtureRequest
 ) -> None:
-    """No record is duplicated in the table."""
+    """No record is duplicated in the table, nor in the topic that is written exactly once."""
     topic = f"killed-{kind}"
     create(broker, topic)
-    rounds = ALL if request.config.getoption("crash_rounds") > 3 else SOME[kind]
+    everything = ALL_ONCE if kind == "once" else ALL
+    rounds = everything if request.config.getoption("crash_rounds") > 3 else SOME[kind]
     for number, kills in enumerate(rounds):
         fill(broker, topic, number * ROWS)
         status = run(broker, topic, scratch, kind, kills)
         if kind == "delta":
             assert not [row for row, count in in_table(scratch).items() if count > 1], kills
+        elif kind == "once":
+            assert not [row for row, count in committed_in_topic(broker, f"{topic}-out").items() if count > 1], kills
     # A query that has lost a task's worker only has come to its end by itself.
     if status != 0:
         assert run(broker, topic, scratch, kind) == 0, (scratch / "log").read_text()[-2000:]
-    found = in_table(scratch) if kind == "delta" else in_topic(broker, f"{topic}-out")
+    if kind == "once":
+        found = committed_in_topic(broker, f"{topic}-out")
+    else:
+        found = in_table(scratch) if kind == "delta" else in_topic(broker, f"{topic}-out")
     assert set(found) == set(range(len(rounds) * ROWS))
     doubled = sum(found.values()) - len(found)
-    assert doubled == 0 if kind == "delta" else doubled > 0
+    assert doubled > 0 if kind == "topic" else doubled == 0
     print(f"{kind}: {sum(map(len, rounds))} kills, 0 lost, {doubled} doubled of {len(found)}")

@@ -15,9 +15,11 @@ from uuid import UUID
 from headrace.aio.retry import pauses
 from headrace.client.connection import Connection
 from headrace.client.errors import (
+    FENCED,
     REFUSALS,
     RETRIABLE,
     Code,
+    Fenced,
     GroupCommitFailed,
     LoginRefused,
     ServerUnavailable,
@@ -151,9 +153,9 @@ class Cluster:
         """
         self.trying(lambda: self._commit(group, offsets, metadata))
 
-    def committed(self, group: str) -> dict[TopicPartition, Committed]:
-        """Return a group's committed offsets."""
-        return self.trying(lambda: self._committed(group))
+    def committed(self, group: str, *, stable: bool = False) -> dict[TopicPartition, Committed]:
+        """Return a group's committed offsets. `stable` waits for transactions that are about to end."""
+        return self.trying(lambda: self._committed(group, stable))
 
     def _connection(self, place: tuple[str, int]) -> Connection:
         found = self._connections.get(place)
@@ -229,10 +231,18 @@ class Cluster:
             grouped.setdefault(connection.place, (connection, []))[1].append(partition)
         return list(grouped.values())
 
-    def _coordinator(self, group: str) -> Connection:
-        answer = self.any_broker().ask(FindCoordinatorRequest(key=group, key_type=0), highest=_COORDINATOR)
-        check(answer.error_code, f"group {group!r}", _on_group("Describe", group))
+    def coordinator(self, key: str, *, transactional: bool = False) -> Connection:
+        """Return a connection to the coordinator of a group, or of a transactional ID. Raises Stale, LoginRefused."""
+        request = FindCoordinatorRequest(key=key, key_type=int(transactional))
+        answer = self.any_broker().ask(request, highest=_COORDINATOR)
+        what = f"transactional ID {key!r}" if transactional else f"group {key!r}"
+        check(answer.error_code, what, f"Describe on {what}")
         return self._connection((answer.host, answer.port))
+
+    def brokers(self) -> list[Connection]:
+        """Return a connection to each broker. Raises ServerUnavailable."""
+        self._topics([])
+        return [self._connection(place) for place in self._brokers.values()]
 
     def _commit(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str) -> None:
         topics = [
@@ -249,7 +259,7 @@ class Cluster:
             )
             for topic, numbers in by_topic(offsets).items()
         ]
-        answer = self._coordinator(group).ask(OffsetCommitRequest(group_id=group, topics=topics), highest=_COMMIT)
+        answer = self.coordinator(group).ask(OffsetCommitRequest(group_id=group, topics=topics), highest=_COMMIT)
         for topic in answer.topics:
             for one in topic.partitions:
                 if one.error_code in {Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION}:
@@ -262,10 +272,14 @@ class Cluster:
                 needs = on_topic("Read", topic.name) if refused else _on_group("Read", group)
                 check(one.error_code, f"group {group!r}, position of {topic.name}-{one.partition_index}", needs)
 
-    def _committed(self, group: str) -> dict[TopicPartition, Committed]:
-        request = OffsetFetchRequest(group_id=group, topics=None)
-        answer = self._coordinator(group).ask(request, highest=_COMMITTED)
+    def _committed(self, group: str, stable: bool) -> dict[TopicPartition, Committed]:
+        request = OffsetFetchRequest(group_id=group, topics=None, require_stable=stable)
+        answer = self.coordinator(group).ask(request, highest=_COMMITTED)
         check(answer.error_code, f"group {group!r}", _on_group("Describe", group))
+        for topic in answer.topics if stable else ():
+            for one in topic.partitions:
+                what = f"group {group!r}, {topic.name}-{one.partition_index}"
+                check(one.error_code, what, on_topic("Describe", topic.name))
         return {
             TopicPartition(topic.name, one.partition_index): Committed(one.committed_offset, one.metadata or "")
             for topic in answer.topics
@@ -295,7 +309,7 @@ def check(code: int, what: str, needs: str) -> None:
     """Raise the exception for an error code other than 0.
 
     `what` is the operation and `needs` the required ACL, for the message. Raises Stale if a retry may help,
-    LoginRefused, UnknownTopic, ServerUnavailable.
+    LoginRefused, UnknownTopic, Fenced, ServerUnavailable.
     """
     if code:
         _fail(code, what, needs)
@@ -308,6 +322,8 @@ def _fail(code: int, what: str, needs: str) -> NoReturn:
         raise LoginRefused(f"{what}: {code_name(code)}: no right to it; it takes {needs} (headrace acls create)")
     if code == Code.UNKNOWN_TOPIC_OR_PARTITION:
         raise UnknownTopic(f"{what}: there is none")
+    if code in FENCED:
+        raise Fenced(f"{what}: {code_name(code)}", code)
     raise ServerUnavailable(f"{what}: {code_name(code)}")
 
 

@@ -41,6 +41,8 @@ class Connection:
         self.place = f"{host}:{port}"
         self._options = options
         self._versions: dict[int, tuple[int, int]] = {}
+        self.features: dict[str, int] = {}
+        """Versions of the cluster's features, such as `transaction.version` (KIP-584)."""
         self._link = channel.Channel(self._open(host, port), options.client_id)
         try:
             self._learn_versions()
@@ -125,8 +127,14 @@ class Connection:
             with self._told():
                 answer: Any = RESPONSES[request.API_KEY].decode(frame, position, version)
             self._versions = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
+            self.features = {one.name: one.max_version_level for one in answer.finalized_features}
             return
         raise ServerUnavailable(f"{self.place} speaks no version of ApiVersions that is known here")
+
+    def supports(self, request: type[Message]) -> bool:
+        """Return whether the broker has a version of this request that is known here."""
+        low, high = self._versions.get(request.API_KEY, (0, -1))
+        return max(low, request.VERSIONS[0]) <= min(high, request.VERSIONS[1])
 
     def _version(self, request: type[Message], highest: int) -> int:
         low, high = self._versions.get(request.API_KEY, (0, -1))

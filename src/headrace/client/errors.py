@@ -53,6 +53,23 @@ class WriteRefused(SparkError):
     """The records were rejected, or a row is no record."""
 
 
+class Fenced(SparkError):
+    """A later producer has the transactional ID, or the transaction was aborted."""
+
+    def __init__(self, message: str, code: int = 0) -> None:
+        """Keep the broker's error code."""
+        super().__init__(message)
+        self.code = code
+
+
+class DecisionError(SparkError):
+    """The decision of a sink is unreadable, another's, or too long."""
+
+
+class BatchLost(SparkError):
+    """Transactions of a batch were aborted before they were committed."""
+
+
 class TableError(SparkError):
     """The path is not the requested table."""
 
@@ -89,6 +106,7 @@ class Code(IntEnum):
     BROKER_NOT_AVAILABLE = 8
     REPLICA_NOT_AVAILABLE = 9
     MESSAGE_TOO_LARGE = 10
+    OFFSET_METADATA_TOO_LARGE = 12
     NETWORK_EXCEPTION = 13
     COORDINATOR_LOAD_IN_PROGRESS = 14
     COORDINATOR_NOT_AVAILABLE = 15
@@ -103,13 +121,24 @@ class Code(IntEnum):
     CLUSTER_AUTHORIZATION_FAILED = 31
     UNSUPPORTED_SASL_MECHANISM = 33
     UNSUPPORTED_VERSION = 35
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+    DUPLICATE_SEQUENCE_NUMBER = 46
+    INVALID_PRODUCER_EPOCH = 47
+    INVALID_TXN_STATE = 48
+    INVALID_PRODUCER_ID_MAPPING = 49
+    INVALID_TRANSACTION_TIMEOUT = 50
+    CONCURRENT_TRANSACTIONS = 51
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
     KAFKA_STORAGE_ERROR = 56
     SASL_AUTHENTICATION_FAILED = 58
+    UNKNOWN_PRODUCER_ID = 59
     FENCED_LEADER_EPOCH = 74
     UNKNOWN_LEADER_EPOCH = 75
     OFFSET_NOT_AVAILABLE = 78
     INVALID_RECORD = 87
+    UNSTABLE_OFFSET_COMMIT = 88
     THROTTLING_QUOTA_EXCEEDED = 89
+    PRODUCER_FENCED = 90
 
 
 RETRIABLE: Final = frozenset(
@@ -124,12 +153,14 @@ RETRIABLE: Final = frozenset(
         Code.COORDINATOR_LOAD_IN_PROGRESS,
         Code.COORDINATOR_NOT_AVAILABLE,
         Code.NOT_COORDINATOR,
+        Code.CONCURRENT_TRANSACTIONS,
         Code.NOT_ENOUGH_REPLICAS,
         Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
         Code.KAFKA_STORAGE_ERROR,
         Code.FENCED_LEADER_EPOCH,
         Code.UNKNOWN_LEADER_EPOCH,
         Code.OFFSET_NOT_AVAILABLE,
+        Code.UNSTABLE_OFFSET_COMMIT,
         Code.THROTTLING_QUOTA_EXCEEDED,
     )
 )
@@ -139,8 +170,20 @@ REFUSALS: Final = frozenset(
         Code.GROUP_AUTHORIZATION_FAILED,
         Code.CLUSTER_AUTHORIZATION_FAILED,
         Code.SASL_AUTHENTICATION_FAILED,
+        Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     )
 )
+FENCED: Final = frozenset(
+    (
+        Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        Code.INVALID_PRODUCER_EPOCH,
+        Code.INVALID_TXN_STATE,
+        Code.INVALID_PRODUCER_ID_MAPPING,
+        Code.UNKNOWN_PRODUCER_ID,
+        Code.PRODUCER_FENCED,
+    )
+)
+"""The transaction of a producer cannot continue."""
 
 
 def code_name(code: int) -> str:

@@ -104,6 +104,7 @@ _USED: Final = frozenset(
         "compression.type",
         "batch.size",
         "max.request.size",
+        "transaction.timeout.ms",
     )
 )
 _WITHOUT_MEANING: Final = frozenset(
@@ -191,6 +192,8 @@ class ClientOptions:
     """Compression of written batches."""
     batch_bytes: int = 1 << 20
     """Maximum size of a written batch in bytes, except for a larger single record."""
+    transaction_timeout_ms: int | None = None
+    """None: 15 minutes, or the server's maximum if that is lower."""
 
     def __str__(self) -> str:
         return ",".join(f"{host}:{port}" for host, port in self.servers)
@@ -229,6 +232,9 @@ def parse(given: Mapping[str, str]) -> ClientOptions | None:
         acks={"ALL": -1, "-1": -1, "1": 1}[_choice(kafka, "acks", ("ALL", "-1", "1"), "ALL")],
         codec=CODECS[_choice(kafka, "compression.type", tuple(name.upper() for name in CODECS), "ZSTD").lower()],
         batch_bytes=min(_number(kafka, "batch.size", 1 << 20), _number(kafka, "max.request.size", 1 << 20)),
+        transaction_timeout_ms=(
+            _number(kafka, "transaction.timeout.ms", 0) if "transaction.timeout.ms" in kafka else None
+        ),
     )
 
 

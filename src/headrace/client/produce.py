@@ -28,8 +28,11 @@ _PRODUCE: Final = 12
 class Producer:
     """Sends batches asynchronously. Not thread-safe."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, transactional_id: str | None = None, *, highest: int | None = None) -> None:
+        """`highest` is the highest version of Produce to use; None: the last one that names topics."""
         self._cluster = cluster
+        self._transactional_id = transactional_id
+        self._highest = highest or _PRODUCE
         self._options: ClientOptions = cluster.options
         self._waiting: dict[TopicPartition, deque[Batch]] = defaultdict(deque)
         self._size = 0
@@ -84,7 +87,7 @@ class Producer:
             grouped.setdefault(connection.place, (connection, {}))[1][partition] = batches[0]
             sizes[connection.place] += len(batches[0])
         for connection, chosen in grouped.values():
-            connection.send(_request(self._options, chosen), highest=_PRODUCE)
+            connection.send(_request(self._options, chosen, self._transactional_id), highest=self._highest)
             self._sent.append((connection, chosen))
             for partition in chosen:
                 self._size -= len(self._waiting[partition].popleft())
@@ -135,8 +138,11 @@ def refusal(cluster: Cluster, partition: TopicPartition) -> tuple[int, str] | No
     return found.error_code, found.error_message
 
 
-def _request(options: ClientOptions, batches: Mapping[TopicPartition, Batch | None]) -> ProduceRequest:
+def _request(
+    options: ClientOptions, batches: Mapping[TopicPartition, Batch | None], transactional_id: str | None = None
+) -> ProduceRequest:
     return ProduceRequest(
+        transactional_id=transactional_id,
         acks=options.acks,
         timeout_ms=round(options.timeout_s * 1000),
         topic_data=[
@@ -153,6 +159,8 @@ def _request(options: ClientOptions, batches: Mapping[TopicPartition, Batch | No
 
 
 def _check(code: int, message: str | None, partition: TopicPartition, size: int) -> None:
+    if code == Code.DUPLICATE_SEQUENCE_NUMBER:  # only a batch with a sequence: the log has it
+        return
     if code == Code.MESSAGE_TOO_LARGE:
         raise WriteRefused(
             f"{partition} takes no batch of {size:,} bytes: lower option 'kafka.batch.size', or raise the topic's "

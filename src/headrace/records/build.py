@@ -68,17 +68,33 @@ def build_empty(first_offset: int, next_offset: int) -> bytes:
     return bytes(batch)
 
 
+SEQUENCES = 2**31
+"""Sequence numbers continue with 0 after this many."""
+
+
 def build_columns(
-    key: ArrowColumn | None, value: ArrowColumn | None, rows: int, timestamp: int, *, codec: int = 0, max_bytes: int
+    key: ArrowColumn | None,
+    value: ArrowColumn | None,
+    rows: int,
+    timestamp: int,
+    *,
+    codec: int = 0,
+    max_bytes: int,
+    transaction: tuple[int, int, int] | None = None,
 ) -> Iterator[bytearray]:
     """Yield batches of two Arrow columns (None: all null) without headers, with no Python object per record.
 
-    `max_bytes` limits a batch's uncompressed records, unless a single one is larger.
+    `max_bytes` limits a batch's uncompressed records, unless a single one is larger. `transaction` is the producer's
+    ID and epoch, and the sequence number of the first row.
     """
     row = 0
+    attributes = codec if transaction is None else codec | _TRANSACTIONAL
     while row < rows:
         section, following = accelerator.encode_columns(key, value, row, rows, max_bytes)
-        yield _batch(section, following - row, timestamp, timestamp, codec, (0, -1), (-1, -1, -1))
+        producer = (-1, -1, -1)
+        if transaction is not None:
+            producer = (*transaction[:2], (transaction[2] + row) % SEQUENCES)
+        yield _batch(section, following - row, timestamp, timestamp, attributes, (0, -1), producer)
         row = following
 
 

@@ -1,7 +1,7 @@
-"""Write `format("headrace")`: convert rows to records as Spark's Kafka sink does, at least once.
+"""Write `format("headrace")`: convert rows to records as Spark's Kafka sink does.
 
-`commit` only receives counts. A repeated attempt (a retry, speculation) writes its rows again, because a failed attempt
-gets no notice.
+The writers of this module write at least once. `commit` only receives counts. A repeated attempt (a retry, speculation)
+writes its rows again, because a failed attempt gets no notice. See `exactly_once` for the other one.
 """
 
 import contextlib
@@ -30,7 +30,8 @@ from headrace.client.errors import OptionError, UnknownTopic, WriteRefused
 from headrace.client.offsets import TopicPartition
 from headrace.client.options import ClientOptions
 from headrace.client.produce import Producer
-from headrace.records.build import build, build_columns
+from headrace.client.transactions import Identity, TransactionalProducer, Transactions
+from headrace.records.build import SEQUENCES, build, build_columns
 from headrace.records.partitioner import partitions_of
 from headrace.spark.worker import settle
 
@@ -44,7 +45,8 @@ if TYPE_CHECKING:
 _BYTES: Final = (BinaryType(), StringType())
 _HELD_BYTES: Final = 32 << 20
 """Maximum total bytes of rows that wait for others of their partition."""
-NAMES: Final = ("topic", "checkpointLocation", "path")
+_GUARANTEES: Final = {"at-least-once": False, "exactly-once": True}
+NAMES: Final = ("topic", "deliveryGuarantee", "transactionalId", "checkpointLocation", "path")
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,10 @@ class SinkOptions:
     kafka: ClientOptions
     topic: str | None
     """The topic of every row; None: a column has it."""
+    exactly_once: bool = False
+    transactional_id: str | None = None
+    """Of the sink, with `exactly_once`; None: the query's ID."""
+    checkpoint: str | None = None
 
 
 @dataclass
@@ -76,7 +82,19 @@ def parse(options: "Mapping[str, str]") -> SinkOptions:
     kafka = client_options.parse(given)
     if kafka is None:
         raise OptionError("no server named: writing needs option 'kafka.bootstrap.servers'")
-    return SinkOptions(kafka, given.get("topic"))
+    exactly_once = _GUARANTEES[source_options.choice("deliveryGuarantee", given, tuple(_GUARANTEES))]
+    transactional_id = given.get("transactionalid")
+    if exactly_once:
+        if given.get("topic") is None:
+            raise OptionError("deliveryGuarantee=exactly-once needs option 'topic': its offsets hold what is decided")
+        if kafka.acks != -1:
+            raise OptionError("deliveryGuarantee=exactly-once needs kafka.acks=all")
+        if transactional_id is not None and not transactional_id.strip():
+            raise OptionError("option 'transactionalId' is empty")
+    elif transactional_id is not None or kafka.transaction_timeout_ms is not None:
+        name = "transactionalId" if transactional_id is not None else "kafka.transaction.timeout.ms"
+        raise OptionError(f"option {name!r} needs deliveryGuarantee=exactly-once")
+    return SinkOptions(kafka, given.get("topic"), exactly_once, transactional_id, given.get("checkpointlocation"))
 
 
 def check_schema(schema: StructType, options: SinkOptions) -> None:
@@ -136,7 +154,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
 def write_rows(options: SinkOptions, batches: "Iterator[pa.RecordBatch]") -> Written:
     """Write a task's rows; return when the brokers have acknowledged them."""
     settle()
-    writer = _TaskWriter(options, kept(options.kafka))
+    writer = TaskWriter(options, kept(options.kafka))
     for batch in batches:
         if batch.num_rows:
             writer.add(batch)
@@ -147,10 +165,11 @@ def check_topic(options: SinkOptions) -> None:
     """Check the topic of every row before any task. Raise UnknownTopic, ServerUnavailable, LoginRefused."""
     if options.topic is not None:
         with contextlib.closing(Cluster(options.kafka)) as cluster:
-            _partitions(cluster, options.topic)
+            partition_count(cluster, options.topic)
 
 
-def _partitions(cluster: Cluster, topic: str) -> int:
+def partition_count(cluster: Cluster, topic: str) -> int:
+    """Return a topic's number of partitions. Raise UnknownTopic, which says how to create it."""
     try:
         return len(cluster.topics([topic])[topic].partitions)
     except UnknownTopic as error:
@@ -159,13 +178,18 @@ def _partitions(cluster: Cluster, topic: str) -> int:
         ) from None
 
 
-class _TaskWriter:
+class TaskWriter:
     """Groups a task attempt's rows by partition into large batches."""
 
-    def __init__(self, options: SinkOptions, cluster: Cluster) -> None:
+    def __init__(self, options: SinkOptions, cluster: Cluster, identity: Identity | None = None) -> None:
+        """Write in the transaction of `identity`, or without one."""
         self._options = options
         self._cluster = cluster
-        self._producer = Producer(cluster)
+        self._identity = identity
+        self._producer = (
+            Producer(cluster) if identity is None else TransactionalProducer(Transactions(cluster), identity)
+        )
+        self._sequences: dict[TopicPartition, int] = defaultdict(int)
         self._partitions: dict[str, int] = {}
         self._held: dict[TopicPartition, list[pa.RecordBatch]] = defaultdict(list)
         self._sizes: dict[TopicPartition, int] = defaultdict(int)
@@ -173,7 +197,13 @@ class _TaskWriter:
         self._turn = time.monotonic_ns() // 1000
         self._rows = 0
 
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions that have rows."""
+        return sorted(self._producer.written)
+
     def add(self, batch: "pa.RecordBatch") -> None:
+        """Write rows, or hold them for later ones of their partitions. Raises as `Producer.send`."""
         self._rows += batch.num_rows
         for topic, rows in _by_topic(batch, self._options.topic):
             for number, chosen in self._by_partition(topic, rows):
@@ -186,6 +216,7 @@ class _TaskWriter:
             self._release(max(self._sizes, key=lambda place: self._sizes[place]))
 
     def finish(self) -> Written:
+        """Write the rest, and wait until the brokers have acknowledged all."""
         for place in list(self._held):
             self._release(place)
         self._producer.flush()
@@ -223,7 +254,7 @@ class _TaskWriter:
 
     def _count(self, topic: str) -> int:
         if topic not in self._partitions:
-            self._partitions[topic] = _partitions(self._cluster, topic)
+            self._partitions[topic] = partition_count(self._cluster, topic)
         return self._partitions[topic]
 
     def _release(self, place: TopicPartition) -> None:
@@ -233,7 +264,12 @@ class _TaskWriter:
         rows = pa.Table.from_batches(self._held.pop(place)).combine_chunks()
         now = time.time_ns() // 1_000_000
         for part in rows.to_batches():
-            for batch in _batches(part, now, self._options.kafka):
+            transaction = None
+            if self._identity is not None:
+                sequence = self._sequences[place]
+                self._sequences[place] = (sequence + part.num_rows) % SEQUENCES
+                transaction = (self._identity.producer_id, self._identity.producer_epoch, sequence)
+            for batch in _batches(part, now, self._options.kafka, transaction):
                 self._producer.send(place, batch)
 
 
@@ -266,18 +302,34 @@ def _named(rows: "pa.RecordBatch", topic: str, count: int) -> "np.ndarray[Any, A
     return chosen
 
 
-def _batches(rows: "pa.RecordBatch", now: int, options: ClientOptions) -> "Iterator[bytearray]":
+_Transaction = tuple[int, int, int] | None
+"""ID and epoch of the producer, and the sequence number of the first row."""
+
+
+def _batches(
+    rows: "pa.RecordBatch", now: int, options: ClientOptions, transaction: _Transaction
+) -> "Iterator[bytearray]":
     names = rows.schema.names
     headers = rows.column("headers") if "headers" in names else None
     if headers is None or headers.null_count == len(headers):
         key = _column(rows.column("key")) if "key" in names else None
         value = _column(rows.column("value"))
-        yield from build_columns(key, value, rows.num_rows, now, codec=options.codec, max_bytes=options.batch_bytes)
+        yield from build_columns(
+            key,
+            value,
+            rows.num_rows,
+            now,
+            codec=options.codec,
+            max_bytes=options.batch_bytes,
+            transaction=transaction,
+        )
         return
-    yield from _batches_with_headers(rows, now, options)
+    yield from _batches_with_headers(rows, now, options, transaction)
 
 
-def _batches_with_headers(rows: "pa.RecordBatch", now: int, options: ClientOptions) -> "Iterator[bytearray]":
+def _batches_with_headers(
+    rows: "pa.RecordBatch", now: int, options: ClientOptions, transaction: _Transaction
+) -> "Iterator[bytearray]":
     import pyarrow as pa  # noqa: PLC0415
 
     names = rows.schema.names
@@ -289,7 +341,15 @@ def _batches_with_headers(rows: "pa.RecordBatch", now: int, options: ClientOptio
     ]
     most = max(1, len(records) * options.batch_bytes // max(1, rows.nbytes))
     for first in range(0, len(records), most):
-        yield build(records[first : first + most], codec=options.codec)
+        producer_id, producer_epoch, sequence = transaction or (-1, -1, -1)
+        yield build(
+            records[first : first + most],
+            codec=options.codec,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=sequence if transaction is None else (sequence + first) % SEQUENCES,
+            transactional=transaction is not None,
+        )
 
 
 def _column(column: "pa.Array") -> Any:

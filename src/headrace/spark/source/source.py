@@ -29,6 +29,7 @@ from headrace.client import offsets
 from headrace.client.errors import OptionError
 from headrace.client.offsets import Extent, Offsets, TopicPartition
 from headrace.spark.sink import sink
+from headrace.spark.sink.exactly_once import ExactlyOnceWriter
 from headrace.spark.sink.sink import SinkOptions, TopicStreamWriter, TopicWriter
 from headrace.spark.source import offset_bounds
 from headrace.spark.source import options as source_options
@@ -91,13 +92,16 @@ class HeadraceDataSource(DataSource):
         if overwrite:
             raise OptionError("records cannot be overwritten: write with mode('append')")
         parsed = self._sink(schema)
+        if parsed.exactly_once:
+            raise OptionError("deliveryGuarantee=exactly-once is for streams: a repeated batch write has no number")
         sink.check_topic(parsed)
         return TopicWriter(parsed)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
         """Return a streaming writer; `overwrite` is output mode `complete`."""
         del overwrite
-        return TopicStreamWriter(self._sink(schema))
+        parsed = self._sink(schema)
+        return ExactlyOnceWriter(parsed) if parsed.exactly_once else TopicStreamWriter(parsed)
 
     def _sink(self, schema: StructType) -> SinkOptions:
         parsed = sink.parse(self.options)
