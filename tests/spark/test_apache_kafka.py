@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 from tests.harness.apache_kafka import PASSWORD, USER, ApacheKafka, apache_kafka
+from tests.spark.sink.test_exactly_once import copy_and_repeat
 
 from .conftest import DAY
 
@@ -167,6 +168,10 @@ def test_aborted_transactions_and_control_batches_are_left_out(
     assert sorted(row[2] for row in committed.rows) == [n for n in range(50) if n // 10 % 2 == 0]
     everything = Query(spark, tmp_path / "two", **options).run()
     assert sorted(row[2] for row in everything.rows) == [*range(50)]
+
+
+def test_a_topic_is_written_exactly_once(kafka: ApacheKafka, spark: "SparkSession", tmp_path: Path) -> None:
+    copy_and_repeat(kafka.plain, spark, tmp_path)
 
 
 @pytest.mark.skipif(bool(GIVEN), reason="logins and certificates are those of the broker that is started here")

@@ -227,11 +227,16 @@ def test_options_that_contradict_each_other(options: dict[str, str], message: st
 
 @pytest.mark.spark
 def test_a_query_from_topic_to_topic(broker: Server, spark: "SparkSession", tmp_path: "Path") -> None:
+    copy_and_repeat(broker.kafka, spark, tmp_path)
+
+
+def copy_and_repeat(bootstrap: str, spark: "SparkSession", folder: "Path") -> None:
+    """Copy a topic by a query, and once more after Spark has forgotten its last batch."""
     topic = f"once-{uuid4().hex[:12]}"
-    admin = AdminClient({"bootstrap.servers": broker.kafka})
+    admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.create_topics([NewTopic(topic, 2), NewTopic(f"{topic}-out", 2)]).values():
         future.result(60)
-    producer = Producer({"bootstrap.servers": broker.kafka})
+    producer = Producer({"bootstrap.servers": bootstrap})
 
     def run(first: int) -> None:
         for number in range(first, first + 50):
@@ -239,7 +244,7 @@ def test_a_query_from_topic_to_topic(broker: Server, spark: "SparkSession", tmp_
         assert producer.flush(60) == 0
         frame = (
             spark.readStream.format("headrace")
-            .option("kafka.bootstrap.servers", broker.kafka)
+            .option("kafka.bootstrap.servers", bootstrap)
             .option("subscribe", topic)
             .option("startingOffsets", "earliest")
             .option("maxOffsetsPerTrigger", 30)
@@ -247,15 +252,15 @@ def test_a_query_from_topic_to_topic(broker: Server, spark: "SparkSession", tmp_
         )
         run_out(
             frame.writeStream.format("headrace")
-            .option("kafka.bootstrap.servers", broker.kafka)
+            .option("kafka.bootstrap.servers", bootstrap)
             .option("topic", f"{topic}-out")
             .option("deliveryGuarantee", "exactly-once")
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .option("checkpointLocation", str(folder / "checkpoint"))
         )
-        assert visible(broker.kafka, f"{topic}-out") == Counter(map(str, range(first + 50)))
+        assert visible(bootstrap, f"{topic}-out") == Counter(map(str, range(first + 50)))
 
     run(0)
     # Spark forgets that the last batch is done, and runs it again.
-    commits = sorted((tmp_path / "checkpoint" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    commits = sorted((folder / "checkpoint" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
     commits[-1].unlink()
     run(50)
