@@ -19,7 +19,7 @@ SIZE = len(build([(None, b"value", 0, ())]))
 class Stream(AlwaysStable):
     """A plain stream: nothing of it is in memory, and more may come while it is read."""
 
-    log_start = local_start = 0
+    log_start = 0
 
     def __init__(self) -> None:
         self.log_end = 0

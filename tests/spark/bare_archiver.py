@@ -57,7 +57,7 @@ class Archiver:
             skip_unreadable=skip_unreadable,
             decoding=decoding,
         )
-        self.log = LogReader(storage.url)
+        self.log = LogReader(storage.url, committed=True)
         self.archiver = BatchArchiver(
             lambda: {topic.name: Target(topic.name, str(topic.id), self.table, self.dead)},
             extents=self.extents,

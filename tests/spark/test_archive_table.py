@@ -19,6 +19,7 @@ from headrace.lakehouse.write.batch import ArchiveGap
 from headrace.lakehouse.write.location import Place
 from headrace.lakehouse.write.table import COLUMNS, ArchiveTable, Conflict
 from headrace.records.build import build
+from headrace.records.markers import Marker, build_marker
 from headrace.spark.archive.settings import ArchiveSettings
 from headrace.spark.archive.targets import Registrar, Targets
 from headrace.spark.source.redis_log import LogReader
@@ -51,6 +52,34 @@ def test_a_batch_is_one_commit_of_files_and_fences(storage: BareStorage, topic: 
     assert found.version() == 1
     assert [found.transaction_version(app_id(str(topic.id), number)) for number in (0, 1)] == [100, 33]
     assert archiver.group.commits == [{0: 100, 1: 33}]
+
+
+def test_a_table_has_committed_records_only(storage: BareStorage, table: Path) -> None:
+    """Markers, and the records of aborted transactions, are gaps in the offsets of a table. They are no data loss."""
+    topic = storage.create_topic("in-transactions")
+
+    def send(producer: int, sequence: int) -> None:
+        made = build(records(2), producer_id=producer, producer_epoch=0, base_sequence=sequence, transactional=True)
+        storage.append_batch(topic, 0, bytes(made))
+
+    def end(producer: int, *, commit: bool) -> None:
+        storage.append_batch(topic, 0, bytes(build_marker(Marker(producer, 0, commit, 1), DAY)))
+
+    send(1, 0)  # 0, 1
+    send(2, 0)  # 2, 3
+    storage.append(topic, 0, records(1))  # 4
+    archiver, partition = Archiver(storage, topic, table), TopicPartition(topic.name, 0)
+    assert archiver.extents()[partition].end == 0
+    end(1, commit=False)  # 5
+    assert archiver.extents()[partition].end == 2
+    assert archiver.archive((0, 0, 2)) == 0
+    end(2, commit=True)  # 6
+    send(1, 2)  # 7, 8
+    assert archiver.extents()[partition].end == 7
+    assert archiver.archive((0, 2, 7)) == 3
+    assert archived(table) == pairs(0, range(2, 5))
+    with pytest.raises(DataLoss, match="an open transaction begins there"):
+        archiver.archive((0, 7, 9))
 
 
 def test_rows_keep_everything(storage: BareStorage, table: Path) -> None:

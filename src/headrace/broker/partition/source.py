@@ -123,6 +123,11 @@ class AlwaysStable:
 
     aborted_from = cleaned_end = 0
 
+    @property
+    def local_start(self) -> int:
+        """Return 0, because aborted transactions are never removed."""
+        return 0
+
     def check_stable(self) -> None:
         """Do nothing: every record is committed."""
 

@@ -21,7 +21,7 @@ if KEYS[3] then
   end
   -- Another program may have removed the stored transactions. They then stay incomplete until they are rebuilt.
   local complete = ARGV[4] == 'rebuilt' or redis.call('HGET', KEYS[1], 'x') ~= '1'
-    or redis.call('HGET', KEYS[3], 'aborted') == tostring(redis.call('ZCARD', KEYS[4]))
+    or tonumber(redis.call('HGET', KEYS[3], 'aborted') or '-1') == redis.call('ZCARD', KEYS[4])
   first = 8
   for _ = 1, tonumber(ARGV[6]) do
     if ARGV[first + 1] == '' then
