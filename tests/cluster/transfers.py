@@ -25,7 +25,7 @@ _SETTINGS: dict[str, Any] = {
 }
 _WAIT_S = 20.0
 _AT_ONCE = 20
-_ABORTED = 0.2
+_ABORTED = 0.1
 """Share of the transactions that are aborted on purpose."""
 
 
