@@ -54,7 +54,7 @@ NATIVE_PARTITIONS = 3
 ACCIDENTS = 5
 AT_ONCE = 20
 """Records of a producer every 5 ms: many batches for each fault, and time left for detections."""
-MOVES = 20_000
+MOVES = 10_000
 """Numbers that transactions move in a round."""
 ADOPTED = "rounds:"
 """How the keys of streams begin that become topics."""

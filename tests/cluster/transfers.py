@@ -25,7 +25,7 @@ _SETTINGS: dict[str, Any] = {
 }
 _WAIT_S = 20.0
 _AT_ONCE = 20
-_ABORTED = 0.2
+_ABORTED = 0.1
 """Share of the transactions that are aborted on purpose."""
 
 
@@ -105,8 +105,7 @@ class Movers(Threads):
                     return
                 messages = [each for each in consumer.consume(_AT_ONCE, 0.3) if each.error() is None]
                 if messages and not self._transact(consumer, producer, f"{life}:{turn}", messages, chance):
-                    # Its position is behind the aborted records.
-                    return
+                    _go_back(consumer, messages)
         finally:
             consumer.close()
 
@@ -142,6 +141,20 @@ class Movers(Threads):
             raise
         self.outcomes.note(name, commit=True)
         return True
+
+
+def _go_back(consumer: Consumer, messages: Sequence[Message]) -> None:
+    """Consume the records of an aborted transaction again. Partitions that were revoked are read by others."""
+    first: dict[int, int] = {}
+    for each in messages:
+        partition, offset = each.partition(), each.offset()
+        assert partition is not None
+        assert offset is not None
+        first.setdefault(partition, offset)
+    topic = messages[0].topic()
+    assert topic is not None
+    for partition, offset in first.items():
+        consumer.seek(TopicPartition(topic, partition, offset))
 
 
 def _again(producer: Producer) -> None:
