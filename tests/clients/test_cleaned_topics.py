@@ -68,7 +68,7 @@ def offsets_of_librdkafka(bootstrap: str, end: int) -> list[int]:
     while (not found or found[-1] < end - 1) and time.monotonic() < deadline:
         message = consumer.poll(1)
         if message is not None and message.error() is None:
-            found.append(message.offset())
+            found.append(message.offset() or 0)
     consumer.close()
     return found
 
