@@ -244,7 +244,7 @@ def test_pages_and_metrics_are_asked_about(tmp_path: Any) -> None:
         assert api.call("GET", "/healthz", base="").status == 200
         assert api.call("GET", "/metrics", base="").status == 403
         # Lists that nothing is in are no secret.
-        assert {name for name, status in refused.items() if status == 200} == {"Topics", "Groups"}
+        assert {name for name, status in refused.items() if status == 200} == {"Topics", "Groups", "Transactions"}
         assert set(refused.values()) == {200, 403}
 
 

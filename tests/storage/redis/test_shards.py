@@ -382,7 +382,8 @@ async def test_only_where_another_may_have_taken_its_place_silence_ends_a_connec
 async def test_a_log_is_not_opened_over_a_connection_that_is_given_up_with_the_last_answer(cluster: Cluster) -> None:
     """Otherwise no listener would learn of the loss: during recovery a log is already in doubt."""
     cluster.one.answers[b"EVALSHA"] = (
-        b"*13\r\n+1\r\n+0\r\n+0\r\n:0\r\n+-1\r\n+0\r\n+0\r\n+0:0:1\r\n+id\r\n:0\r\n:0\r\n+0\r\n+\r\n"
+        b"*17\r\n+1\r\n+0\r\n+0\r\n:0\r\n+-1\r\n+0\r\n+0\r\n+0:0:1\r\n+id\r\n:0\r\n:0\r\n+0\r\n+\r\n"
+        b"+\r\n+0\r\n+0\r\n+\r\n"
     )
     cluster.one.answers[b"HGETALL"] = b""
     cluster.one.answers[b"SET"] = b"*0\r\n-READONLY You can't write against a read only replica.\r\n"
