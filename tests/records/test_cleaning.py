@@ -467,8 +467,13 @@ def test_damaged_batches_are_kept_or_read(data: st.DataObject) -> None:
     for before, after in zip(given_batches, found.batches, strict=True):
         if after is None or after is before or read_header(after[:61]).is_control:
             continue
-        records_of([after])
         header = read_header(before[:61])
+        try:
+            records_of([before])
+        except BatchError:
+            # Without C, the reader takes a record's attributes for a number of variable length.
+            continue
+        records_of([after])
         try:
             check(before)
         except BatchError:
