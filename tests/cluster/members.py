@@ -4,8 +4,11 @@ Each keeps reading until it is stopped, and says what it was given to an audienc
 """
 
 import abc
+import faulthandler
 import itertools
+import tempfile
 import threading
+import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
 from struct import Struct
@@ -24,6 +27,8 @@ from headrace.testing.oci import OciClients, base64_of
 NUMBER = Struct(">q")
 T = TypeVar("T")
 _TIMEOUT_S = (2.0, 4.0)
+END_S = 300.0
+"""More than any sequence of calls with their limits."""
 _LIMIT = 2_000
 _PAUSE_S = 0.1
 """Between requests: Oracle's client takes more of a processor for one than the server."""
@@ -36,7 +41,9 @@ class Threads(abc.ABC):
         """Call it last."""
         self.stopping = threading.Event()
         self._raised: list[BaseException] = []
-        self._threads = [threading.Thread(target=self._run, args=(f"{number}",)) for number in range(1, count + 1)]
+        self._threads = [
+            threading.Thread(target=self._run, args=(f"{number}",), daemon=True) for number in range(1, count + 1)
+        ]
         for thread in self._threads:
             thread.start()
 
@@ -51,12 +58,21 @@ class Threads(abc.ABC):
             self._raised.append(error)
 
     def stop(self) -> None:
-        """End them. Raises what one of them raised."""
+        """End them. Raises what one of them raised, or AssertionError if one does not end in five minutes."""
         self.stopping.set()
+        deadline = time.monotonic() + END_S
         for thread in self._threads:
-            thread.join()
+            thread.join(max(0.0, deadline - time.monotonic()))
+        assert not any(thread.is_alive() for thread in self._threads), f"threads do not end:\n{self.places()}"
         for error in self._raised:
             raise error
+
+    def places(self) -> str:
+        """Where all threads of this process are: their stacks."""
+        with tempfile.TemporaryFile("w+") as file:
+            faulthandler.dump_traceback(file)
+            file.seek(0)
+            return file.read()
 
     def __enter__(self) -> Self:
         return self

@@ -38,6 +38,7 @@ from tests.cluster.accidents import Accidents, AnyOf, AtOnce, OfACluster, OfBrok
 from tests.cluster.history import History, Log
 from tests.cluster.members import KafkaGroup, OciGroup, OciReader, OciWriter
 from tests.cluster.site import site
+from tests.cluster.stall import evidence
 from tests.cluster.transfers import Movers, check, committed_values, moved
 from tests.harness.brokers import Brokers, brokers, brokers_at
 from tests.harness.ledger import Ledger, placed
@@ -191,7 +192,7 @@ class TransactionRound:
                     time.sleep(self._random.choice([0.1, 0.5, 1.0, 2.0]))
                     self.happened.append(self._random.choice(self._accidents.acts)())
                 self._accidents.mend()
-                wait_for(lambda: self._left() == 0, "all numbers to be moved")
+                self._settle(movers)
         finally:
             self._accidents.mend()
         outcomes = movers.outcomes
@@ -201,6 +202,14 @@ class TransactionRound:
         check([moved(log) for log in committed_values(kafka, self._target, PARTITIONS)], MOVES, outcomes)
         for future in admin.delete_topics(topics).values():
             future.result(30)
+
+    def _settle(self, movers: Movers) -> None:
+        """Wait until all numbers are moved."""
+        try:
+            wait_for(lambda: self._left() == 0, "all numbers to be moved")
+        except AssertionError as error:
+            state = evidence(self._over, self._target, [self._source, self._target], PARTITIONS)
+            raise AssertionError(f"{error}: {self._left()} are left\n{state}\n{movers.places()}") from None
 
     def _left(self) -> int:
         """Numbers whose offsets are not committed."""

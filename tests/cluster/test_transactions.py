@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from tests.cluster.stall import evidence
 from tests.cluster.transfers import committed_values
 from tests.harness.brokers import Brokers, OverOneRedis, brokers
 from tests.harness.waiting import wait_for
@@ -220,3 +221,18 @@ def test_a_broker_joins_during_transactions(three: Brokers) -> None:
             producer.commit_transaction(30)
     assert {coordinator(three, 1, name) for name in names} == {1, 2, 3}
     assert [sorted(each) for each in read(three.kafka, topic)] == [sorted(names)] * PARTITIONS
+
+
+def test_a_stalled_round_tells_of_its_transactions(shared: OverOneRedis) -> None:
+    topic, name = shared.new_topic(2), f"told-{uuid4().hex[:8]}"
+    producer = Producer({"bootstrap.servers": shared.kafka, "transactional.id": name, "linger.ms": 0})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"open", partition=1)
+    producer.flush(30)
+    told = evidence(shared, name, [topic], 2)
+    assert "last stable offsets [0, 0], ends [0, 1]" in told
+    assert f"transactional_id='{name}'" in told
+    assert "Ongoing" in told
+    assert f"group {name}: " in told
+    producer.abort_transaction(30)

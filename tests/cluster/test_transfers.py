@@ -1,9 +1,14 @@
-"""The checker of moved numbers finds each anomaly."""
+"""The checker of moved numbers finds each anomaly, and clients that never return do not stop a round."""
 
+import threading
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
-from tests.cluster.transfers import Moved, Outcomes, check
+from confluent_kafka import KafkaException
+from tests.cluster import members, transfers
+from tests.cluster.members import Threads
+from tests.cluster.transfers import Moved, Outcomes, Stuck, check, send_offsets
 
 FIRST = [Moved(number, "a:0", 2, number) for number in range(2)]
 SECOND = [Moved(2 + index, "a:1", 2, index) for index in range(2)]
@@ -38,3 +43,44 @@ def test_whole_transactions_in_order_pass() -> None:
 def test_each_anomaly_is_found(logs: list[list[Moved]], told: Outcomes, what: str) -> None:
     with pytest.raises(AssertionError, match=what):
         check(logs, 4, told)
+
+
+class Sender:
+    """A producer whose call of offsets does something."""
+
+    def __init__(self, what: Any) -> None:
+        self.send_offsets_to_transaction = what
+
+
+def test_a_call_that_never_returns_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfers, "STUCK_S", 0.01)
+    released = threading.Event()
+    stuck: Any = Sender(lambda *_: released.wait())
+    with pytest.raises(Stuck):
+        send_offsets(stuck, [], None)
+    released.set()
+
+
+def test_an_error_of_the_call_is_raised() -> None:
+    def refused(*_: object) -> None:
+        raise KafkaException("refused")
+
+    producer: Any = Sender(refused)
+    with pytest.raises(KafkaException, match="refused"):
+        send_offsets(producer, [], None)
+    returns: Any = Sender(lambda *_: None)
+    send_offsets(returns, [], None)
+
+
+def test_threads_that_do_not_end_are_an_error_with_their_stacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(members, "END_S", 0.01)
+    released = threading.Event()
+
+    class Waiting(Threads):
+        def work(self, name: str) -> None:
+            released.wait()
+
+    waiting = Waiting(1)
+    with pytest.raises(AssertionError, match=r"do not end:\n(.|\n)* in work"):
+        waiting.stop()
+    released.set()

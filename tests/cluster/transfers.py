@@ -10,6 +10,7 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
 from typing import Any
 from uuid import uuid4
 
@@ -24,6 +25,8 @@ _SETTINGS: dict[str, Any] = {
     "log_level": 0,
 }
 _WAIT_S = 20.0
+_OFFSETS_S, STUCK_S = 10.0, 12.0
+"""Limit of librdkafka for the offsets of a transaction, and seconds after which a call that ignores it is left."""
 _AT_ONCE = 20
 _ABORTED = 0.1
 """Share of the transactions that are aborted on purpose."""
@@ -59,6 +62,10 @@ class Outcomes:
             self.unknown += 1
 
 
+class Stuck(Exception):
+    """A call of the client has not returned in time. Its producer is of no use any more."""
+
+
 class Movers(Threads):
     """Producers that read, process and write, until they are stopped."""
 
@@ -79,6 +86,8 @@ class Movers(Threads):
             except KafkaException as error:
                 self.failed[error.args[0].name()] += 1
                 self.stopping.wait(0.1)
+            except Stuck:
+                self.failed["stuck"] += 1
 
     def _move(self, name: str, chance: random.Random) -> None:
         consumer = Consumer(
@@ -123,7 +132,7 @@ class Movers(Threads):
                 producer.produce(self._target, msgspec.json.encode(moved), partition=chance.randrange(self._partitions))
             positions = consumer.position(consumer.assignment())
             positions = [each for each in positions if each.offset >= 0]
-            producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), _WAIT_S)
+            send_offsets(producer, positions, consumer.consumer_group_metadata())
             if chance.random() < _ABORTED:
                 producer.flush(_WAIT_S)
                 producer.abort_transaction(_WAIT_S)
@@ -139,8 +148,36 @@ class Movers(Threads):
             if decided:
                 self.outcomes.lost()
             raise
+        except Stuck:
+            # Never committed. The next producer of this ID aborts it, and fences this one.
+            self.outcomes.note(name, commit=False)
+            raise
         self.outcomes.note(name, commit=True)
         return True
+
+
+def send_offsets(producer: Producer, positions: list[TopicPartition], group: Any) -> None:
+    """Send the offsets of a transaction. Raises Stuck, KafkaException.
+
+    In librdkafka 2.16 the call waits forever, whatever its timeout, for a coordinator of the group that has left the
+    cluster (its issues 5456 and 5511). A call in a thread of its own can be left. Otherwise the consumer would send
+    heartbeats but not rejoin, and the rebalance would wait for it for five minutes.
+    """
+    sent: Future[None] = Future()
+
+    def send() -> None:
+        try:
+            producer.send_offsets_to_transaction(positions, group, _OFFSETS_S)
+        except KafkaException as error:
+            sent.set_exception(error)
+        else:
+            sent.set_result(None)
+
+    threading.Thread(target=send, daemon=True).start()
+    try:
+        sent.result(STUCK_S)
+    except TimeoutError:
+        raise Stuck from None
 
 
 def _go_back(consumer: Consumer, messages: Sequence[Message]) -> None:
