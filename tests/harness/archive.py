@@ -21,7 +21,7 @@ from headrace.spark.source.redis_log import LogReader
 from headrace.spark.source.topic_log import Subscription
 from headrace.storage.layout import archives
 from headrace.storage.layout.keys import Keyspace
-from headrace.topics.archive import app_id
+from headrace.topics.archive import app_id, begin_id
 
 COLUMNS = schema(include_headers=True).append(pa.field("topicId", pa.string()))
 
@@ -29,17 +29,19 @@ COLUMNS = schema(include_headers=True).append(pa.field("topicId", pa.string()))
 class Archiver:
     """Archives one topic into a table in a directory."""
 
-    def __init__(self, storage: str, topic: str, table: Path) -> None:
+    def __init__(self, storage: str, topic: str, table: Path, *, committed: bool = False) -> None:
+        """`committed`: the records of a headrace archive, without aborted ones."""
         self.table = table
         self.topic = topic
         self._storage = storage
+        self._committed = committed
         if not table.exists():
             table.mkdir(parents=True)
             DeltaTable.create(str(table), COLUMNS)
 
     def archive(self, up_to: int, *, rows_per_file: int = 1_000, group: int = 64) -> dict[int, int]:
         """Bring what the log has into the table, up to an offset of each partition; the next offset by partition."""
-        with LogReader(self._storage) as log:
+        with LogReader(self._storage, committed=self._committed) as log:
             topic = log.topics(Subscription(names=(self.topic,)))[self.topic]
             while True:  # what is acknowledged may come to Redis a moment later
                 extents = log.extents({topic.name: topic})
@@ -48,15 +50,19 @@ class Archiver:
             table = DeltaTable(str(self.table))
             files: list[AddAction | RemoveAction] = []
             ends: dict[int, int] = {}
+            fences: list[Transaction] = []
             for place, extent in extents.items():
-                done = table.transaction_version(app_id(topic.id, place.partition)) or extent.start
+                fence = table.transaction_version(app_id(topic.id, place.partition))
+                done = extent.start if fence is None else fence
+                if fence is None:
+                    fences.append(Transaction(begin_id(topic.id, place.partition), done))
                 end = ends[place.partition] = max(done, up_to)
                 if end > done:
                     stream = topic.stream(place.partition)
                     found = log.records(stream, Range(place, done, end), include_headers=True)
                     files += self._write(topic.id, place, found, rows_per_file, group)
         if files:
-            fences = [Transaction(app_id(topic.id, number), end) for number, end in ends.items()]
+            fences += [Transaction(app_id(topic.id, number), end) for number, end in ends.items()]
             table.create_write_transaction(
                 files, "append", table.schema(), commit_properties=CommitProperties(app_transactions=fences)
             )
@@ -73,7 +79,7 @@ class Archiver:
     def _write(
         self, topic_id: str, place: TopicPartition, found: Iterable[Any], rows_per_file: int, group: int
     ) -> list[AddAction]:
-        rows = pa.Table.from_batches(found)
+        rows = pa.Table.from_batches(found, schema(include_headers=True))
         rows = rows.append_column("topicId", pa.repeat(pa.scalar(topic_id), rows.num_rows)).cast(COLUMNS)
         return [
             self._file(topic_id, place, rows.slice(first, rows_per_file), group)

@@ -41,8 +41,22 @@ class Kept:
         with Wire(self.server.kafka) as wire:
             wire.create(self.name, 1, **(kept | config))
             wire.create(self.name + "-after", retention_ms=1)
-        self.archiver = Archiver(self.server.storage, self.name, self.folder / "table")
+        self.archiver = Archiver(self.server.storage, self.name, self.folder / "table", committed=True)
         return self
+
+    def transact(self, *records: Record, commit: bool) -> None:
+        """A transaction. Its marker has the offset after the records."""
+        producer = Producer({"bootstrap.servers": self.server.kafka, "transactional.id": self.name})
+        producer.init_transactions(60)
+        producer.begin_transaction()
+        for _, at, key, value, headers in records:
+            producer.produce(self.name, value, key, 0, timestamp=at, headers=list(headers))
+        assert producer.flush(60) == 0
+        if commit:
+            producer.commit_transaction(60)
+            self.written += records
+        else:
+            producer.abort_transaction(60)
 
     def produce(self, *records: Record, codec: str = "none") -> None:
         """Each call is a batch of its own, or more."""

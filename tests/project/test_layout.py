@@ -28,7 +28,6 @@ SHORT = {
     "records.errors": "what every module of records raises",
     "server.child": "a program of its own, run with -m",
     "spark.worker": "runs in each of Spark's workers, where imports cost time",
-    "topics.archive": "names that the server, the archive and readers share",
     "kafka.apis.heartbeat": "a Kafka API has a file of its own",
     "kafka.apis.list_partition_reassignments": "a Kafka API has a file of its own",
     "kafka.apis.sasl_handshake": "a Kafka API has a file of its own",

@@ -15,6 +15,7 @@ from tests.spark.bare_archiver import Archiver, archived, pairs
 
 from headrace.client.errors import CorruptLog, DataLoss, GroupCommitFailed, TableError
 from headrace.client.offsets import TopicPartition
+from headrace.lakehouse.read.table import LakeTable
 from headrace.lakehouse.write.batch import ArchiveGap
 from headrace.lakehouse.write.location import Place
 from headrace.lakehouse.write.table import COLUMNS, ArchiveTable, Conflict
@@ -23,7 +24,7 @@ from headrace.records.markers import Marker, build_marker
 from headrace.spark.archive.settings import ArchiveSettings
 from headrace.spark.archive.targets import Registrar, Targets
 from headrace.spark.source.redis_log import LogReader
-from headrace.topics.archive import app_id
+from headrace.topics.archive import Archived, app_id, begin_id
 from headrace.topics.model import Topic
 
 from .conftest import DAY, records
@@ -76,7 +77,10 @@ def test_a_table_has_committed_records_only(storage: BareStorage, table: Path) -
     end(2, commit=True)  # 6
     send(1, 2)  # 7, 8
     assert archiver.extents()[partition].end == 7
+    assert DeltaTable(table).transaction_version(begin_id(str(topic.id), 0)) == 0
     assert archiver.archive((0, 2, 7)) == 3
+    assert DeltaTable(table).transaction_version(begin_id(str(topic.id), 0)) == 0
+    assert LakeTable(table.as_uri(), str(topic.id)).refresh() == {0: Archived(0, 7)}
     assert archived(table) == pairs(0, range(2, 5))
     with pytest.raises(DataLoss, match="an open transaction begins there"):
         archiver.archive((0, 7, 9))

@@ -13,10 +13,12 @@ from deltalake import DeltaTable
 from tests.harness.storage import BareStorage
 from tests.spark.bare_archiver import Archiver, archived, pairs
 
+from headrace.lakehouse.read.table import LakeTable
 from headrace.lakehouse.write import maintenance
 from headrace.lakehouse.write.location import Place
 from headrace.lakehouse.write.table import ArchiveTable, Conflict
 from headrace.records.build import build
+from headrace.topics.archive import Archived
 from headrace.topics.model import Topic
 
 from .conftest import DAY, records
@@ -116,6 +118,7 @@ def test_old_records_go_from_the_start_of_each_partition(table: Path, storage: B
     before = datetime.fromtimestamp((DAY + 40) / 1000, UTC)
     assert maintenance.expire(opened(table), before=before) == (6, 72)
     assert archived(table) == pairs(0, range(36, 90)) + pairs(1, range(36, 90))
+    assert LakeTable(table.as_uri(), str(topic.id)).refresh() == {0: Archived(36, 90), 1: Archived(36, 90)}
     # What the archive has is not archived again.
     assert Archiver(storage, topic, table).archive((0, 0, 100), (1, 0, 100)) == 20
     assert archived(table) == pairs(0, range(36, 100)) + pairs(1, range(36, 100))

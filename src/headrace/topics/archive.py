@@ -23,7 +23,7 @@ class Archived(msgspec.Struct, frozen=True):
     """Archived range of one partition."""
 
     start: int
-    """First offset in the table."""
+    """The table has all records from here to `end`."""
     end: int
     """All records below it are or were in the table."""
 
@@ -31,6 +31,11 @@ class Archived(msgspec.Struct, frozen=True):
 def start_id(topic_id: str, partition: int) -> str:
     """Return the id of the document with a partition's first archived offset."""
     return f"{topic_id}:{partition}"
+
+
+def begin_id(topic_id: str, partition: int) -> str:
+    """Return the name of the Delta `txn` whose version is the offset from which the table has all records."""
+    return f"headrace:{topic_id}:{partition}:start"
 
 
 def app_id(topic_id: str, partition: int) -> str:

@@ -21,10 +21,10 @@ from deltalake.exceptions import DeltaError
 from headrace.lakehouse.read.files import FILES, DataFile
 from headrace.lakehouse.write.location import Place
 from headrace.records.arrow import MAX_BYTES, MAX_ROWS, schema
-from headrace.records.build import ArrowRows, build_rows
+from headrace.records.build import ArrowRows, build_empty, build_rows
 from headrace.records.fallback.encode import ArrowColumn, ArrowHeaders
 from headrace.records.fallback.header import HEADER_SIZE
-from headrace.topics.archive import Archived, app_id
+from headrace.topics.archive import Archived, app_id, begin_id
 from headrace.topics.errors import ArchiveUnavailable, OffsetOutOfRange
 from headrace.topics.model import StoredBatch
 
@@ -53,6 +53,8 @@ class Entry:
 class _Partition:
     entries: list[Entry] = field(default_factory=list)
     lasts: list[int] = field(default_factory=list)
+    start: int = 0
+    """Markers and aborted records have no rows, so that the first file may begin later."""
     end: int = 0
 
     def from_offset(self, offset: int) -> list[Entry]:
@@ -74,10 +76,7 @@ class LakeTable:
     def refresh(self) -> Mapping[int, Archived]:
         """Load the current version and return its content by partition. Raise ArchiveUnavailable."""
         self._look()
-        return {
-            number: Archived(each.entries[0].first if each.entries else each.end, each.end)
-            for number, each in self._partitions.items()
-        }
+        return {number: Archived(each.start, each.end) for number, each in self._partitions.items()}
 
     def _look(self) -> None:
         try:
@@ -123,6 +122,9 @@ class LakeTable:
         for number, each in found.items():
             each.entries.sort(key=lambda entry: entry.first)
             each.lasts = [entry.last for entry in each.entries]
+            begin = table.transaction_version(begin_id(self._topic_id, number))
+            # Archives of earlier versions do not have it.
+            each.start = each.entries[0].first if begin is None else min(begin, each.entries[0].first)
             fence = table.transaction_version(app_id(self._topic_id, number))
             each.end = each.lasts[-1] + 1 if fence is None else max(fence, each.lasts[-1] + 1)
         return found
@@ -130,14 +132,16 @@ class LakeTable:
     def read(self, partition: int, offset: int, end: int, limit: int) -> list[StoredBatch]:
         """Return about `limit` bytes of batches with the records from `offset` to before `end`.
 
-        Raise OffsetOutOfRange before the table's start, ArchiveUnavailable after its end or without a file.
+        A range without records is an empty batch, as aborted records and markers have no rows. Raise OffsetOutOfRange
+        before the table's start, ArchiveUnavailable after its end or without a file.
         """
         return self._again(lambda: self._read(partition, offset, end, limit))
 
     def _read(self, partition: int, offset: int, end: int, limit: int) -> list[StoredBatch]:
         found: list[StoredBatch] = []
         size, position = 0, offset
-        for entry in self._known(partition, offset).from_offset(offset):
+        known = self._known(partition, offset)
+        for entry in known.from_offset(offset):
             if entry.first >= end:
                 break
             file = self._open(entry)
@@ -148,6 +152,10 @@ class LakeTable:
                     position = stored.next_offset
                     if size + HEADER_SIZE >= limit:
                         return found
+        behind = min(end, known.end)
+        if not found and offset < behind:
+            # Without it, a consumer would stay before the gap.
+            return [StoredBatch(offset, behind, build_empty(offset, behind))]
         return found
 
     def _known(self, partition: int, offset: int) -> _Partition:
@@ -158,8 +166,8 @@ class LakeTable:
         if known is None or offset >= known.end:
             has = f"ends at offset {known.end}" if known is not None else "has nothing"
             raise ArchiveUnavailable(f"the archive {self.url} {has} of partition {partition}, asked for {offset}")
-        if known.entries and offset < known.entries[0].first:
-            raise OffsetOutOfRange(f"the archive begins at offset {known.entries[0].first}, asked for {offset}")
+        if offset < known.start:
+            raise OffsetOutOfRange(f"the archive begins at offset {known.start}, asked for {offset}")
         return known
 
     def _again(self, work: Callable[[], T]) -> T:
@@ -213,18 +221,18 @@ class LakeTable:
     def start_after(self, partition: int, before_ms: int | None, max_bytes: int | None) -> int:
         """Return a partition's start after files that are older, or exceed `max_bytes`."""
         known = self._partitions.get(partition, _Partition())
-        kept = sum(entry.size for entry in known.entries)
+        start, kept = known.start, sum(entry.size for entry in known.entries)
         for entry in known.entries:
             old = before_ms is not None and entry.latest_ms < before_ms
             if not old and (max_bytes is None or kept - entry.size < max_bytes):
-                return entry.first
+                return start
             kept -= entry.size
+            start = entry.last + 1
         return known.end
 
     def start(self, partition: int) -> int:
-        """Return a partition's first offset, or its end if empty."""
-        known = self._partitions.get(partition, _Partition())
-        return known.entries[0].first if known.entries else known.end
+        """Return the offset from which the table has all records of a partition."""
+        return self._partitions.get(partition, _Partition()).start
 
     def scan(self, partition: int, start: int, end: int, *, include_headers: bool) -> Iterator[pa.RecordBatch]:
         """Yield a range's rows, in order, as `records.arrow.schema`. Raise as `read`."""

@@ -173,7 +173,7 @@ class BatchArchiver:
                 try:
                     after = self._fences_after(mine, fences.offsets, extents)
                     _set_aside(target, dead, after, fences.dead)
-                    snapshots[name].commit(target.topic_id, files, after)
+                    snapshots[name].commit(target.topic_id, files, after, _starts(mine, extents))
                 except Conflict:
                     target.table.discard(files)
                     refused = True
@@ -313,6 +313,17 @@ class BatchArchiver:
         if fence is None:
             return extents[partition].start
         return max(fence, extents[partition].start) if self._skip_lost else fence
+
+
+def _starts(results: Sequence[RangeResult], extents: Mapping[TopicPartition, Extent]) -> dict[int, int]:
+    """Return the first offset of each partition that the log still had."""
+    starts: dict[int, int] = {}
+    for result in results:
+        offsets = result.offsets
+        start = min(max(offsets.start, extents[offsets.partition].start), offsets.end)
+        number = offsets.partition.partition
+        starts[number] = min(start, starts.get(number, start))
+    return starts
 
 
 def _within(known: pa.Schema, found: Sequence[pa.Schema], refused: dict[str, str]) -> pa.Schema:

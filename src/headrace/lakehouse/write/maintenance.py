@@ -22,6 +22,7 @@ from headrace.lakehouse.write import data_files
 from headrace.lakehouse.write.columns import fitted
 from headrace.lakehouse.write.location import Place, failed
 from headrace.lakehouse.write.table import ArchiveFile, ArchiveTable, Conflict, Snapshot, WrittenFile, add_action
+from headrace.topics.archive import begin_id
 
 FENCE: Final = "headrace:maintenance"
 """The `txn` that every change of this module sets."""
@@ -111,7 +112,10 @@ def expire(
                 break
             old.append(file)
     if old:
-        snapshot.apply([_removed(file, data_change=True) for file in old], [_fence(snapshot)])
+        # In offset order: the last one of a partition counts.
+        starts = {begin_id(file.topic_id, file.partition): file.end for file in old}
+        fences = [Transaction(name, offset) for name, offset in starts.items()]
+        snapshot.apply([_removed(file, data_change=True) for file in old], [_fence(snapshot), *fences])
         after_commit(table.snapshot())
     return len(old), sum(file.rows for file in old)
 

@@ -26,7 +26,7 @@ from headrace.lakehouse.write import data_files
 from headrace.lakehouse.write.data_files import OpenFile, Statistics
 from headrace.lakehouse.write.location import Place, failed
 from headrace.records.arrow import schema
-from headrace.topics.archive import app_id
+from headrace.topics.archive import app_id, begin_id
 
 COLUMNS: Final = schema(include_headers=True).append(pa.field("topicId", pa.string()))
 """The columns of the Spark source and the topic's ID: the offsets of a recreated topic start at 0."""
@@ -282,8 +282,17 @@ class Snapshot:
         rows: list[dict[str, Any]] = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
         return rows
 
-    def commit(self, topic_id: str, files: Iterable[WrittenFile], fences: Mapping[int, int]) -> None:
+    def commit(
+        self,
+        topic_id: str,
+        files: Iterable[WrittenFile],
+        fences: Mapping[int, int],
+        starts: Mapping[int, int] | None = None,
+    ) -> None:
         """Add the files and set the fences atomically.
+
+        `starts` are first offsets by partition. The first commit of a partition records them, as aborted records have
+        no rows.
 
         Raises:
             Conflict: Another process has set one of these fences since this snapshot.
@@ -294,6 +303,11 @@ class Snapshot:
             if offset < held.get(partition, 0):
                 raise ValueError(f"fence of partition {partition} would fall from {held[partition]} to {offset}")
         transactions = [Transaction(app_id(topic_id, partition), offset) for partition, offset in fences.items()]
+        transactions += [
+            Transaction(begin_id(topic_id, partition), offset)
+            for partition, offset in (starts or {}).items()
+            if partition not in held
+        ]
         self.apply([add_action(topic_id, file) for file in files], transactions)
 
     def apply(
