@@ -53,8 +53,10 @@ def write(secured: SecuredServer, folder: Path, rights: Collection[Right]) -> st
     for operation, kind in rights:
         if kind == "transactional_id":
             secured.allow(USER, operation, pattern=ResourcePatternType.PREFIXED, transactional_id=name)
+        elif kind == "group":
+            secured.allow(USER, operation, group=name)
         else:
-            secured.allow(USER, operation, **{kind: topic if kind == "topic" else name})
+            secured.allow(USER, operation, topic=topic)
     given = {
         client_options.SERVERS: secured.server.kafka,
         client_options.PROPERTIES: str(secured.properties(folder / "login.properties", USER)),
