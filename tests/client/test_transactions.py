@@ -99,7 +99,7 @@ def test_a_later_producer_fences_the_earlier_one(world: World) -> None:
     assert world.stable() == 2
 
 
-def test_a_forgotten_id_is_told_from_an_aborted_transaction(world: World) -> None:
+def test_a_forgotten_id_differs_from_an_aborted_transaction(world: World) -> None:
     identity = replace(world.prepare(), transactional_id="unknown")
     with pytest.raises(Fenced) as raised:
         world.other.end(identity, commit=True)
