@@ -75,13 +75,20 @@ class SecuredServer(msgspec.Struct):
         admin = AdminClient(self.kafka())
         admin.alter_user_scram_credentials([wanted])[name].result(60)
 
-    def allow(self, name: str, operation: AclOperation, **resource: str) -> None:
-        """Allow a user an operation on `topic` or `group`."""
+    def allow(
+        self,
+        name: str,
+        operation: AclOperation,
+        *,
+        pattern: ResourcePatternType = ResourcePatternType.LITERAL,
+        **resource: str,
+    ) -> None:
+        """Allow a user an operation on a `topic`, `group` or `transactional_id`."""
         [(kind, named)] = resource.items()
         rule = AclBinding(
             ResourceType[kind.upper()],
             named,
-            ResourcePatternType.LITERAL,
+            pattern,
             f"User:{name}",
             "*",
             operation,

@@ -88,8 +88,8 @@ class Transactions:
     def commit_offsets(self, identity: Identity, group: str, offsets: Mapping[TopicPartition, Committed]) -> None:
         """Commit offsets of a group in the producer's transaction.
 
-        Raises Fenced, GroupCommitFailed if the group has members, DecisionError for too long metadata, LoginRefused,
-        ServerUnavailable.
+        Raises Fenced, GroupCommitFailed if only the group's members may commit, DecisionError for too long metadata,
+        LoginRefused, ServerUnavailable. Kafka, and Headrace, accept these offsets also if a classic group has members.
         """
         if identity.version < _SECOND:
             self.patiently(lambda: self._add_group(identity, group))
