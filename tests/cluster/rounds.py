@@ -199,6 +199,7 @@ class TransactionRound:
         self.saw["committed"], self.saw["aborted"] = len(outcomes.committed), len(outcomes.aborted)
         self.saw["of unknown outcome"] = outcomes.unknown
         self.saw["errors"] = movers.failed.total()
+        self.saw["of them calls that never returned"] = movers.failed["stuck"]
         check([moved(log) for log in committed_values(kafka, self._target, PARTITIONS)], MOVES, outcomes)
         for future in admin.delete_topics(topics).values():
             future.result(30)

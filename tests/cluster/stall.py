@@ -33,7 +33,7 @@ def _group(admin: AdminClient, name: str) -> str:
 
 def _offsets(admin: AdminClient, topic: str, partitions: int) -> str:
     def latest(isolation: IsolationLevel) -> list[int]:
-        asked = {TopicPartition(topic, index): OffsetSpec.latest() for index in range(partitions)}
+        asked = {TopicPartition(topic, index): OffsetSpec.latest() for index in range(partitions)}  # type: ignore[no-untyped-call]
         answers = admin.list_offsets(asked, isolation_level=isolation)
         found = {place.partition: answer.result(_WAIT_S).offset for place, answer in answers.items()}
         return [found[index] for index in range(partitions)]

@@ -1,5 +1,6 @@
 """Transactions over three brokers: partitions, groups and coordinators on each of them, and kills between the steps."""
 
+import json
 import os
 import signal
 import time
@@ -8,6 +9,7 @@ from contextlib import contextmanager
 from uuid import uuid4
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from tests.cluster.stall import evidence
 from tests.cluster.transfers import committed_values
@@ -15,6 +17,7 @@ from tests.harness.brokers import Brokers, OverOneRedis, brokers
 from tests.harness.waiting import wait_for
 from tests.harness.wire import Wire
 
+from headrace.cli.commands.transactions import transactions
 from headrace.kafka.errors import Code
 from headrace.protocol.messages import FindCoordinatorRequest
 
@@ -236,3 +239,30 @@ def test_a_stalled_round_tells_of_its_transactions(shared: OverOneRedis) -> None
     assert "Ongoing" in told
     assert f"group {name}: " in told
     producer.abort_transaction(30)
+
+
+def test_the_command_line_finds_the_transactions_of_all_brokers(shared: OverOneRedis) -> None:
+    topic = shared.new_topic(3)
+    names = [f"{topic}-{number}" for number in range(9)]
+    assert len({coordinator(shared, 1, name) for name in names}) > 1
+    for number, name in enumerate(names):
+        producer = Producer({"bootstrap.servers": shared.kafka, "transactional.id": name, "linger.ms": 0})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        producer.produce(topic, b"open", partition=number % 3)
+        producer.flush(30)
+
+    def headrace(*words: str) -> str:
+        result = CliRunner().invoke(transactions, [*words, "--bootstrap", shared.addresses[1]])
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    listed = {each["transactional_id"]: each for each in json.loads(headrace("list", "--json"))}
+    assert listed.keys() >= {*names}
+    for number, name in enumerate(names[:6]):
+        assert headrace("describe", name).splitlines()[-1].split() == ["partition", f"{topic}-{number % 3}"]
+        headrace("abort", name, "--yes")
+    for number, name in enumerate(names[6:]):
+        producer_id = str(listed[name]["producer_id"])
+        headrace("abort", "--topic", topic, "--partition", str(number), "--producer-id", producer_id, "--yes")
+    assert "last stable offsets [6, 6, 6], ends [6, 6, 6]" in evidence(shared, topic, [topic], 3)

@@ -18,11 +18,26 @@ from headrace.text.escaping import shown
 _ANSWER_S = 10
 
 
-def ask(kafka: KafkaServer, request: Message, version: int, what: str) -> Any:
-    """Send one request to any broker. Raise CommandFailed, `cannot <what>: <why>`."""
+def node_ids(kafka: KafkaServer) -> list[int]:
+    """Return the node IDs of the live brokers. Raise CommandFailed."""
+    return sorted(Client(kafka).metadata.brokers)
+
+
+def leader(kafka: KafkaServer, topic: str, partition: int) -> int | None:
+    """Return the node ID of a partition's leader. None: there is none. Raise CommandFailed."""
+    found = Client(kafka).metadata.topics.get(topic)
+    place = None if found is None else found.partitions.get(partition)
+    return None if place is None or place.leader < 0 else place.leader
+
+
+def ask(kafka: KafkaServer, request: Message, version: int, what: str, node_id: int | None = None) -> Any:
+    """Send one request to a broker. None: any. Raise CommandFailed, `cannot <what>: <why>`."""
     # The client library explains an unreachable server or a refused login.
     client = Client(kafka)
-    broker = next(iter(client.metadata.brokers.values()))
+    brokers = client.metadata.brokers
+    if node_id is not None and node_id not in brokers:
+        raise CommandFailed(f"cannot {what}: broker {node_id} is not alive", Status.UNREACHABLE)
+    broker = next(iter(brokers.values())) if node_id is None else brokers[node_id]
     try:
         with closing(Channel(connect(str(broker.host), broker.port, _ANSWER_S), "headrace-cli")) as connection:
             if kafka.ca is not None:

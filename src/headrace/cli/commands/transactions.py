@@ -1,7 +1,7 @@
 """`headrace transactions`: list, describe and abort transactions."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import click
@@ -9,10 +9,11 @@ import click
 from headrace.cli.client import KafkaServer, client_options
 from headrace.cli.command import YES, CommandFailed, Status, TeachingGroup, confirm
 from headrace.cli.output import print_json, print_table
-from headrace.cli.requests import ask, check
+from headrace.cli.requests import ask, check, leader, node_ids
 from headrace.protocol.messages import (
     DescribeProducersRequest,
     DescribeTransactionsRequest,
+    FindCoordinatorRequest,
     InitProducerIdRequest,
     ListTransactionsRequest,
     WriteTxnMarkersRequest,
@@ -22,6 +23,7 @@ from headrace.text.escaping import quoted, shown
 _OPEN = ("Ongoing", "PrepareCommit", "PrepareAbort")
 _AT_ONCE = 500
 """Transactional ids of one request."""
+_TRANSACTION_KEY = 1
 _WAIT_S = 15.0
 _PAUSE_S = 0.1
 _COORDINATOR_LOADING, _CONCURRENT = 14, 51
@@ -54,12 +56,15 @@ def list_(everything: bool, older_than: int | None, kafka: KafkaServer, as_json:
         producer_id_filters=[],
         duration_filter=-1 if older_than is None else older_than * 1_000,
     )
-    answer = ask(kafka, request, 1, _LIST)
-    check(answer.error_code, None, _LIST)
-    names = sorted(each.transactional_id for each in answer.transaction_states)
+    found: set[str] = set()
+    for node_id in node_ids(kafka):
+        answer = ask(kafka, request, 1, _LIST, node_id)
+        check(answer.error_code, None, _LIST)
+        found.update(each.transactional_id for each in answer.transaction_states)
+    names = sorted(found)
     parts = (names[start : start + _AT_ONCE] for start in range(0, len(names), _AT_ONCE))
     rows = [row for part in parts for row in _described(kafka, part, _LIST) if row is not None]
-    rows.sort(key=lambda row: -1 if row["age_s"] is None else -row["age_s"])
+    rows.sort(key=lambda row: (-1 if row["age_s"] is None else -row["age_s"], row["transactional_id"]))
     if as_json:
         print_json(rows)
         return
@@ -157,7 +162,8 @@ def _fence(kafka: KafkaServer, transactional_id: str, yes: bool) -> dict[str, An
     )
     until = time.monotonic() + _WAIT_S
     while True:
-        answer = ask(kafka, request, 4, _ABORT)
+        [node_id] = _coordinators(kafka, [transactional_id], _ABORT)
+        answer = ask(kafka, request, 4, _ABORT, node_id)
         if answer.error_code not in (_COORDINATOR_LOADING, _CONCURRENT) or time.monotonic() >= until:
             break
         time.sleep(_PAUSE_S)
@@ -167,7 +173,8 @@ def _fence(kafka: KafkaServer, transactional_id: str, yes: bool) -> dict[str, An
 
 def _mark(kafka: KafkaServer, topic: str, partition: int, producer_id: int, yes: bool) -> dict[str, Any]:
     asked = DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=[partition])
-    [found] = ask(kafka, DescribeProducersRequest(topics=[asked]), 0, _ABORT).topics[0].partitions
+    node_id = leader(kafka, topic, partition)
+    [found] = ask(kafka, DescribeProducersRequest(topics=[asked]), 0, _ABORT, node_id).topics[0].partitions
     check(found.error_code, found.error_message, _ABORT)
     begun = [each for each in found.active_producers if each.producer_id == producer_id]
     if not begun or begun[0].current_txn_start_offset < 0:
@@ -184,7 +191,7 @@ def _mark(kafka: KafkaServer, topic: str, partition: int, producer_id: int, yes:
         topics=[place],
         coordinator_epoch=max(0, producer.coordinator_epoch),
     )
-    [result] = ask(kafka, WriteTxnMarkersRequest(markers=[marker]), 1, _ABORT).markers
+    [result] = ask(kafka, WriteTxnMarkersRequest(markers=[marker]), 1, _ABORT, node_id).markers
     check(result.topics[0].partitions[0].error_code, None, _ABORT)
     return {
         "topic": topic,
@@ -206,10 +213,25 @@ def _known(kafka: KafkaServer, transactional_id: str, what: str) -> dict[str, An
     return row
 
 
+def _coordinators(kafka: KafkaServer, names: list[str], what: str) -> dict[int, list[str]]:
+    """Return transactional IDs by the node ID of their coordinator."""
+    found: dict[int, list[str]] = {}
+    request = FindCoordinatorRequest(key_type=_TRANSACTION_KEY, coordinator_keys=names)
+    for each in ask(kafka, request, 4, what).coordinators:
+        check(each.error_code, each.error_message, what)
+        found.setdefault(each.node_id, []).append(each.key)
+    return found
+
+
 def _described(kafka: KafkaServer, names: list[str], what: str) -> Iterator[dict[str, Any] | None]:
-    answer = ask(kafka, DescribeTransactionsRequest(transactional_ids=names), 0, what)
+    for node_id, some in _coordinators(kafka, names, what).items():
+        answer = ask(kafka, DescribeTransactionsRequest(transactional_ids=some), 0, what, node_id)
+        yield from _rows(answer.transaction_states, what)
+
+
+def _rows(states: Iterable[Any], what: str) -> Iterator[dict[str, Any] | None]:
     now_ms = int(time.time() * 1_000)
-    for state in answer.transaction_states:
+    for state in states:
         if state.error_code == _TRANSACTIONAL_ID_NOT_FOUND:
             yield None
             continue
