@@ -5,6 +5,7 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.harness.brokers import brokers
 
 from headrace.client import options as client_options
 from headrace.client.cluster import LATEST, Cluster, Committed, Stale
@@ -104,6 +105,59 @@ def test_a_forgotten_id_differs_from_an_aborted_transaction(world: World) -> Non
     with pytest.raises(Fenced) as raised:
         world.other.end(identity, commit=True)
     assert raised.value.code == Code.INVALID_PRODUCER_ID_MAPPING
+
+
+def several(world: World, count: int) -> list[Identity]:
+    """Prepared transactions of as many IDs."""
+    name, identities = world.name, []
+    for number in range(count):
+        world.name = f"{name}/{number}"
+        identities.append(world.prepare())
+    world.name = name
+    return identities
+
+
+def test_many_transactions_end_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.client.transactions._AT_ONCE", 3)
+    identities = several(world, 5)
+    world.one.end(identities[1], commit=False)
+    unknown = replace(identities[3], transactional_id="unknown")
+    found = world.other.end_all([*identities[:3], unknown, *identities[3:]], commit=True)
+    codes = [None if error is None else error.code for error in found]
+    assert codes[1] is not None
+    assert codes == [None, codes[1], None, Code.INVALID_PRODUCER_ID_MAPPING, None, None]
+    assert world.stable() == 10
+    assert world.other.end_all([], commit=True) == []
+
+
+def test_only_transactions_that_have_not_ended_are_tried_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    identities = several(world, 3)
+    tried: list[str] = []
+
+    def check(code: int, what: str, needs: str) -> None:
+        tried.append(what)
+        if tried.count(what) == 1 and what == str(identities[1]):
+            raise Stale(what)
+        # As if the connection had been lost with the answer.
+        if tried.count(what) == 2:
+            raise ServerUnavailable(what)
+        assert code == 0, needs
+
+    monkeypatch.setattr("headrace.client.transactions.check", check)
+    assert world.other.end_all(identities, commit=True) == [None] * 3
+    assert tried == [*map(str, identities), str(identities[1]), str(identities[1])]
+    assert world.stable() == 6
+
+
+def test_transactions_of_several_coordinators_end_at_once() -> None:
+    with brokers(2) as started:
+        world = World(started.kafka)
+        identities = several(world, 24)
+        names = [one.transactional_id for one in identities]
+        coordinators = world.clusters[1].coordinators(names, transactional=True)
+        assert len({connection.place for connection in coordinators}) == 2
+        assert world.other.end_all(identities, commit=True) == [None] * 24
+        assert world.stable() == 48
 
 
 def test_offsets_are_committed_with_the_transaction(world: World) -> None:

@@ -9,13 +9,14 @@ after its transaction ends), some and all (of the tasks' transactions are commit
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from headrace.client.errors import Fenced
 from headrace.client.transactions import Identity, Transactions
 from headrace.spark import session
 from headrace.spark.sink.delta_sink import DeltaDataSource
@@ -59,7 +60,7 @@ class StoppingWriter(DataSourceStreamArrowWriter):
         """Stop after requests of this commit; this process runs no other one."""
         names = ["stored", "decided", *["some"] * (participants - 1), "all", "completing"]
         steps = iter(names if participants else ())
-        commit_offsets, end = Transactions.commit_offsets, Transactions.end
+        commit_offsets, end, end_all = Transactions.commit_offsets, Transactions.end, Transactions.end_all
 
         def stopping_commit(self_: Transactions, *arguments: Any) -> None:
             commit_offsets(self_, *arguments)
@@ -70,8 +71,16 @@ class StoppingWriter(DataSourceStreamArrowWriter):
             self._step(next(steps, ""))
             return following
 
+        def stopping_ends(self_: Transactions, identities: Sequence[Identity], *, commit: bool) -> list[Fenced | None]:
+            refused: list[Fenced | None] = []
+            for one in identities:
+                refused += end_all(self_, [one], commit=commit)
+                self._step(next(steps, ""))
+            return refused
+
         Transactions.commit_offsets = stopping_commit  # type: ignore[method-assign, assignment]
         Transactions.end = stopping_end  # type: ignore[method-assign, assignment]
+        Transactions.end_all = stopping_ends  # type: ignore[method-assign, assignment]
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         self._writer.abort(messages, batchId)

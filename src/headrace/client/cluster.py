@@ -7,7 +7,7 @@ import atexit
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NoReturn, TypeVar
 from uuid import UUID
@@ -233,11 +233,18 @@ class Cluster:
 
     def coordinator(self, key: str, *, transactional: bool = False) -> Connection:
         """Return a connection to the coordinator of a group, or of a transactional ID. Raises Stale, LoginRefused."""
-        request = FindCoordinatorRequest(key=key, key_type=int(transactional))
-        answer = self.any_broker().ask(request, highest=_COORDINATOR)
-        what = f"transactional ID {key!r}" if transactional else f"group {key!r}"
-        check(answer.error_code, what, f"Describe on {what}")
-        return self._connection((answer.host, answer.port))
+        return self.coordinators([key], transactional=transactional)[0]
+
+    def coordinators(self, keys: Sequence[str], *, transactional: bool = False) -> list[Connection]:
+        """Return connections as `coordinator`, in the order of the keys. All requests are sent at once: bound them."""
+        connection = self.any_broker()
+        for key in keys:
+            connection.send(FindCoordinatorRequest(key=key, key_type=int(transactional)), highest=_COORDINATOR)
+        answers = [connection.receive() for _ in keys]
+        for key, answer in zip(keys, answers, strict=True):
+            what = f"transactional ID {key!r}" if transactional else f"group {key!r}"
+            check(answer.error_code, what, f"Describe on {what}")
+        return [self._connection((answer.host, answer.port)) for answer in answers]
 
     def brokers(self) -> list[Connection]:
         """Return a connection to each broker. Raises ServerUnavailable."""

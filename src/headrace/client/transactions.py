@@ -7,6 +7,7 @@ partitions join a transaction by their first batch. Otherwise the first one is u
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, TypeVar
 
 from headrace.aio.retry import pauses
@@ -41,6 +42,8 @@ _ONGOING: Final = "Ongoing"
 _INIT, _ADD_PARTITIONS, _ADD_OFFSETS = 5, 3, 3
 _COMMIT_OFFSETS: Final = {1: 4, _SECOND: 5}
 _END: Final = {1: 4, _SECOND: 5}
+_AT_ONCE: Final = 64
+"""Transactions that end at once."""
 _FIRST_PAUSE_S: Final = 0.01
 _LONGEST_PAUSE_S: Final = 1.0
 _T = TypeVar("_T")
@@ -106,6 +109,19 @@ class Transactions:
         A repeated end succeeds. Raises Fenced, LoginRefused, ServerUnavailable.
         """
         return self.patiently(lambda: self._end(identity, commit))
+
+    def end_all(self, identities: Sequence[Identity], *, commit: bool) -> list[Fenced | None]:
+        """End transactions as `end`; return why each one could not be ended, in their order, or None.
+
+        Raises LoginRefused, ServerUnavailable. Some of them may have ended then; ending them again succeeds.
+        """
+        found: list[Fenced | None] = []
+        for at in range(0, len(identities), _AT_ONCE):
+            ended: dict[Identity, Fenced | None] = {}
+            some = identities[at : at + _AT_ONCE]
+            self.patiently(partial(self._end_some, some, commit, ended))
+            found += (ended[one] for one in some)
+        return found
 
     def ongoing(self, chosen: Callable[[str], bool]) -> list[Identity]:
         """Return the ongoing transactions of chosen IDs; none if the cluster does not list them (Kafka before 3.0)."""
@@ -202,17 +218,32 @@ class Transactions:
                 check(one.partition_error_code, what, on_topic("Write", topic.name))
 
     def _end(self, identity: Identity, commit: bool) -> Identity:
-        request = EndTxnRequest(
-            transactional_id=identity.transactional_id,
-            producer_id=identity.producer_id,
-            producer_epoch=identity.producer_epoch,
-            committed=commit,
-        )
-        answer = self._coordinator(identity).ask(request, highest=_END[identity.version])
+        answer = self._coordinator(identity).ask(_ending(identity, commit), highest=_END[identity.version])
         check(answer.error_code, str(identity), f"Write on {identity}")
         if identity.version < _SECOND:
             return identity
         return replace(identity, producer_id=answer.producer_id, producer_epoch=answer.producer_epoch)
+
+    def _end_some(self, identities: Sequence[Identity], commit: bool, ended: dict[Identity, Fenced | None]) -> None:
+        """End those that have not ended yet. Each coordinator has all its requests before the first response."""
+        open_ = [one for one in identities if one not in ended]
+        names = [one.transactional_id for one in open_]
+        # All connections first: the cluster replaces one with pending responses.
+        connections = self.cluster.coordinators(names, transactional=True)
+        for one, connection in zip(open_, connections, strict=True):
+            connection.send(_ending(one, commit), highest=_END[one.version])
+        failure: Stale | ServerUnavailable | None = None
+        for one, connection in zip(open_, connections, strict=True):
+            answer = connection.receive()
+            try:
+                check(answer.error_code, str(one), f"Write on {one}")
+                ended[one] = None
+            except Fenced as error:
+                ended[one] = error
+            except (Stale, ServerUnavailable) as error:
+                failure = error
+        if failure is not None:
+            raise failure
 
     def _ongoing(self, chosen: Callable[[str], bool]) -> list[Identity]:
         found: list[Identity] = []
@@ -231,6 +262,15 @@ class Transactions:
                     if one.error_code == 0 and one.transaction_state == _ONGOING
                 ]
         return found
+
+
+def _ending(identity: Identity, commit: bool) -> EndTxnRequest:
+    return EndTxnRequest(
+        transactional_id=identity.transactional_id,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch,
+        committed=commit,
+    )
 
 
 def _version(connection: Connection) -> int:

@@ -144,7 +144,7 @@ class Driver:
                     driver, outcomes = self._store(step.decision, driver, partitions), ()
                 else:
                     assert isinstance(step, CommitAll)
-                    outcomes = [self._commit(one, driver.transactional_id) for one in step.participants]
+                    outcomes = self._commit(step.participants, driver.transactional_id)
 
     def abort(self, sink: str, batch: int, participants: Sequence[Participant]) -> None:
         """Abort what a failed batch prepared, unless it was decided. Raise SparkError."""
@@ -153,9 +153,7 @@ class Driver:
         decided = self.decided(sink)
         if decided is not None and decided.done > batch:
             return
-        for one in participants:
-            with contextlib.suppress(Fenced):
-                self._transactions.end(_identity(one, sink), commit=False)
+        self._transactions.end_all([_identity(one, sink) for one in participants], commit=False)
 
     def _store(self, decision: Decision, driver: Identity, partitions: int) -> Identity:
         texts = rules.encode(decision, partitions)
@@ -169,22 +167,21 @@ class Driver:
         except Fenced as error:
             raise Fenced(f"another driver writes as {sink!r}, or has restarted this query: {error}") from error
 
-    def _commit(self, participant: Participant, sink: str) -> Outcome:
-        try:
-            self._transactions.end(_identity(participant, sink), commit=True)
-        except Fenced as error:
-            return Outcome.UNKNOWN if error.code == Code.INVALID_PRODUCER_ID_MAPPING else Outcome.ABORTED
-        return Outcome.COMMITTED
+    def _commit(self, participants: Sequence[Participant], sink: str) -> list[Outcome]:
+        refused = self._transactions.end_all([_identity(one, sink) for one in participants], commit=True)
+        return [Outcome.COMMITTED if error is None else _outcome(error) for error in refused]
 
     def _left(self, sink: str) -> list[Identity]:
         """Return the ongoing transactions of tasks, also of killed ones: readers would wait for their timeout."""
         return self._transactions.ongoing(lambda name: rules.is_of_sink(name, sink))
 
     def _abort(self, left: Sequence[Identity]) -> None:
-        for one in left:
-            # A later attempt has another epoch, and is not affected.
-            with contextlib.suppress(Fenced):
-                self._transactions.end(one, commit=False)
+        # A later attempt has another epoch, and is not affected.
+        self._transactions.end_all(left, commit=False)
+
+
+def _outcome(error: Fenced) -> Outcome:
+    return Outcome.UNKNOWN if error.code == Code.INVALID_PRODUCER_ID_MAPPING else Outcome.ABORTED
 
 
 def _identity(participant: Participant, sink: str) -> Identity:
