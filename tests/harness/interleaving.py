@@ -37,10 +37,22 @@ class Interleaving:
                 self._end(number, commit=self._chance.random() < 0.5)
             else:
                 if number not in self._open:
-                    self._begun += 1
-                    self._open[number] = self._begun
-                    self._producers[number].begin_transaction()
+                    self._begin(number)
                 self._send(self._producers[number], self._open[number])
+
+    def transaction(self, count: int, *, commit: bool | None) -> None:
+        """Send one transaction of a producer that has none open. `commit` None: it stays open."""
+        number = next(each for each in range(len(self._producers)) if each not in self._open)
+        self._begin(number)
+        for _ in range(count):
+            self._send(self._producers[number], self._open[number])
+        if commit is not None:
+            self._end(number, commit=commit)
+
+    def _begin(self, number: int) -> None:
+        self._begun += 1
+        self._open[number] = self._begun
+        self._producers[number].begin_transaction()
 
     def _send(self, producer: Producer, transaction: int) -> None:
         value = b"%d" % len(self._log)

@@ -73,6 +73,7 @@ def _escaped(value: str) -> str:
 
 PREFIX: Final = "kafka."
 SERVERS: Final = PREFIX + "bootstrap.servers"
+ISOLATION: Final = PREFIX + "isolation.level"
 PROPERTIES: Final = PREFIX + PROPERTIES_FILE
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
@@ -217,7 +218,6 @@ def parse(given: Mapping[str, str]) -> ClientOptions | None:
     protocol = _choice(kafka, "security.protocol", _PROTOCOLS, "PLAINTEXT")
     login = _login(kafka) if protocol.startswith("SASL") else {}
     tls = protocol.endswith("SSL")
-    isolation = _choice(kafka, "isolation.level", ("READ_UNCOMMITTED", "READ_COMMITTED"), "READ_UNCOMMITTED")
     return ClientOptions(
         servers=_servers(kafka["bootstrap.servers"]),
         tls=tls,
@@ -227,7 +227,7 @@ def parse(given: Mapping[str, str]) -> ClientOptions | None:
         key_password=kafka.get("ssl.key.password"),
         **login,
         client_id=kafka.get("client.id", "headrace-spark"),
-        read_committed=isolation == "READ_COMMITTED",
+        read_committed=is_read_committed(kafka),
         timeout_s=_number(kafka, "request.timeout.ms", 30_000) / 1000,
         acks={"ALL": -1, "-1": -1, "1": 1}[_choice(kafka, "acks", ("ALL", "-1", "1"), "ALL")],
         codec=CODECS[_choice(kafka, "compression.type", tuple(name.upper() for name in CODECS), "ZSTD").lower()],
@@ -236,6 +236,12 @@ def parse(given: Mapping[str, str]) -> ClientOptions | None:
             _number(kafka, "transaction.timeout.ms", 0) if "transaction.timeout.ms" in kafka else None
         ),
     )
+
+
+def is_read_committed(kafka: Mapping[str, str]) -> bool:
+    """Return whether `isolation.level` is read_committed, in options without `kafka.`. Raises OptionError."""
+    levels = ("READ_UNCOMMITTED", "READ_COMMITTED")
+    return _choice(kafka, "isolation.level", levels, levels[0]) == levels[1]
 
 
 def plain_login(username: str | None, password: str, ca: str | None) -> dict[str, str]:

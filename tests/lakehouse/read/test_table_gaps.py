@@ -1,17 +1,21 @@
 """Offsets of aborted records and markers, which no archive has, are read past wherever they are."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import oci.streaming
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from tests.harness.wire import Wire, opened
-from tests.lakehouse.conftest import Kept, Record, a_record
+from tests.lakehouse.conftest import T0, Kept, Record, a_record
 
 from headrace.client.offsets import Extent, Range
 from headrace.client.offsets import TopicPartition as Place
 from headrace.client.options import parse
 from headrace.kafka.errors import Code
+from headrace.lakehouse.write import maintenance
+from headrace.lakehouse.write.location import Place as Folder
+from headrace.lakehouse.write.table import ArchiveTable
 from headrace.spark.source.kafka_log import KafkaLog
 from headrace.spark.source.redis_log import LogReader
 from headrace.spark.source.topic_log import Log, Subscription
@@ -118,8 +122,8 @@ def test_spark_reads_past_gaps(gaps: Kept) -> None:
         check(log)
     options = parse({"kafka.bootstrap.servers": gaps.server.kafka, "kafka.isolation.level": "read_committed"})
     assert options is not None
-    with KafkaLog(options, own=True) as log:
-        check(log)
+    with KafkaLog(options, own=True) as kafka_log:
+        check(kafka_log)
 
 
 def test_retention_removes_a_gap_with_the_file_after_it(kept: Kept) -> None:
@@ -141,3 +145,22 @@ def test_retention_removes_a_gap_with_the_file_after_it(kept: Kept) -> None:
     with LogReader(kept.server.storage, committed=True) as log:
         topics = log.topics(Subscription(names=(kept.name,)))
         assert log.extents(topics) == {Place(kept.name, 0): Extent(24, 48)}
+
+
+def test_expired_records_are_out_of_range(kept: Kept) -> None:
+    kept.create()
+    kept.transact(*span(0, 3), commit=False)
+    kept.produce(*span(4, 24))
+    kept.transact(*span(24, 27), commit=False)
+    kept.produce(*span(28, 48))
+    kept.archive(48, rows_per_file=20)
+    assert kept.retain() == (0, 48)
+    table = ArchiveTable(Folder.of(str(kept.folder / "table")))
+    assert maintenance.expire(table, before=datetime.fromtimestamp((T0 + 25) / 1000, UTC)) == (1, 20)
+    assert kept.retain() == (24, 48)
+    assert [kept.error(offset) for offset in (3, 23, 24)] == [Code.OFFSET_OUT_OF_RANGE] * 2 + [0]
+    assert [one[0] for one in kept.read(24, 20)] == [*range(28, 48)]
+    assert maintenance.expire(table, before=datetime.now(UTC)) == (1, 20)
+    kept.server.restart()
+    assert kept.error(30) == Code.OFFSET_OUT_OF_RANGE
+    assert kept.starts() == (48, 48)

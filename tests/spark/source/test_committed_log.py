@@ -1,6 +1,7 @@
 """The readers of committed records agree, whichever way they read."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.console.visiting import create
@@ -15,6 +16,9 @@ from headrace.spark.source.kafka_log import KafkaLog
 from headrace.spark.source.redis_log import LogReader
 from headrace.spark.source.topic_log import Log, Subscription
 from headrace.testing import InProcessServer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture(scope="module")
@@ -74,3 +78,32 @@ def test_the_list_of_aborted_transactions_spans_responses(
         made.some(60)
         assert len(made.committed()) < len(made.everything())
         assert from_kafka(server, "spanning") == made.committed()
+
+
+@pytest.mark.spark
+def test_spark_reads_the_same_rows_from_redis_and_through_kafka(server: InProcessServer, spark: "SparkSession") -> None:
+    topic = "rows"
+    create(server, (topic, 1))
+    with interleaved(server.kafka, topic, 0) as made:
+        made.transaction(3, commit=True)
+        made.transaction(2, commit=False)
+        made.transaction(2, commit=True)
+        made.transaction(2, commit=None)
+        made.transaction(1, commit=True)
+        expected = made.committed()
+        assert (len(expected), len(made.everything())) == (5, 10)
+        wait_for(lambda: from_redis(server, topic) == expected, "the batches to be in Redis")
+
+        def rows(place: dict[str, str], isolation: str) -> list[tuple[int, bytes]]:
+            options = {"subscribe": topic, "kafka.isolation.level": isolation, **place}
+            frame = spark.read.format("headrace").options(**options).load().select("offset", "value")
+            return sorted((row.offset, bytes(row.value)) for row in frame.collect())
+
+        redis, kafka = {"redis": server.storage}, {"kafka.bootstrap.servers": server.kafka}
+        found = rows(redis, "read_committed")
+        assert [value for _, value in found] == expected
+        assert rows(kafka, "read_committed") == found
+        assert rows(redis | kafka, "read_committed") == found
+        everything = rows(redis, "read_uncommitted")
+        assert [value for _, value in everything] == made.everything()
+        assert rows(kafka, "read_uncommitted") == everything

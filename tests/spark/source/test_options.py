@@ -127,6 +127,20 @@ def test_refusals_are_one_clear_line(given: dict[str, str], part_of_message: str
     assert "\n" not in str(refused.value)
 
 
+def test_the_isolation_level_needs_no_kafka_server() -> None:
+    isolation = {"kafka.isolation.level": "read_committed"}
+    assert parse(**isolation).read_committed
+    assert parse(**isolation, redis="redis://there:1").kafka is None
+    assert parse(**isolation, **{"kafka.bootstrap.servers": "127.0.0.1:9092"}).read_committed
+    assert not parse(**{"kafka.isolation.level": "read_uncommitted"}).read_committed
+    with pytest.raises(OptionError, match="must be one of read_uncommitted, read_committed"):
+        parse(**{"kafka.isolation.level": "serializable"})
+    with pytest.raises(OptionError, match="no server named"):
+        parse(**isolation, default_redis=None)
+    with pytest.raises(OptionError, match=r"'kafka.client.id' needs 'kafka.bootstrap.servers'"):
+        parse(**isolation, **{"kafka.client.id": "me"})
+
+
 def test_without_any_storage_url() -> None:
     with pytest.raises(OptionError, match="no server named"):
         parse(default_redis=None)

@@ -162,13 +162,20 @@ class LakeTable:
         known = self._partitions.get(partition)
         if known is None or offset >= known.end:
             self._look()
-            known = self._partitions.get(partition)
+            known = self._partitions.get(partition) or self._without_files(partition)
         if known is None or offset >= known.end:
             has = f"ends at offset {known.end}" if known is not None else "has nothing"
             raise ArchiveUnavailable(f"the archive {self.url} {has} of partition {partition}, asked for {offset}")
         if offset < known.start:
             raise OffsetOutOfRange(f"the archive begins at offset {known.start}, asked for {offset}")
         return known
+
+    def _without_files(self, number: int) -> _Partition | None:
+        """Return a partition whose files are all expired."""
+        assert self._table is not None
+        fence = self._table.transaction_version(app_id(self._topic_id, number))
+        begin = self._table.transaction_version(begin_id(self._topic_id, number))
+        return None if fence is None else _Partition(start=fence if begin is None else min(begin, fence), end=fence)
 
     def _again(self, work: Callable[[], T]) -> T:
         """Refresh the table and retry once if a file was compacted or vacuumed."""

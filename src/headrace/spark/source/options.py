@@ -115,6 +115,10 @@ def parse(options: Mapping[str, str], *, default_redis: str | None) -> SourceOpt
     options = without_table_properties(options)
     given = {name.lower(): value for name, value in options.items()}
     refuse_unknown(options, _NAMES, also=_WITHOUT_MEANING)
+    committed = False
+    if client_options.ISOLATION in given and not {client_options.SERVERS, client_options.PROPERTIES} & given.keys():
+        # The only setting of Kafka's that has a meaning without its protocol.
+        committed = client_options.is_read_committed({"isolation.level": given.pop(client_options.ISOLATION)})
     kafka = client_options.parse(given)
     redis = given.get("redis") or (default_redis if kafka is None else None)
     if not redis and kafka is None:
@@ -133,7 +137,7 @@ def parse(options: Mapping[str, str], *, default_redis: str | None) -> SourceOpt
         redis=redis or None,
         redis_password=password,
         kafka=kafka,
-        read_committed=kafka is not None and kafka.read_committed,
+        read_committed=committed if kafka is None else kafka.read_committed,
         subscription=_subscription(given),
         starting=offset_bounds.parse("starting", given),
         ending=offset_bounds.parse("ending", given),
