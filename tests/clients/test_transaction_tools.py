@@ -55,6 +55,9 @@ def test_kafka_transactions_shows_transactions_and_aborts_a_hanging_one(running:
     (listed,) = transactions(running.kafka, "list")
     assert listed["TransactionalId"] == ID
     assert listed["TransactionState"] == "Ongoing"
+    pattern = ("list", "--transactional-id-pattern")
+    assert transactions(running.kafka, *pattern, "pay.*s") == [listed]
+    assert transactions(running.kafka, *pattern, "pay") == [], "it matches whole ids"
     (described,) = transactions(running.kafka, "describe", "--transactional-id", ID)
     assert (described["TopicPartitions"], described["TransactionTimeoutMs"]) == ("orders-0", "900000")
     assert described["ProducerId"] == listed["ProducerId"]

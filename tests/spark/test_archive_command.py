@@ -68,8 +68,8 @@ def test_it_logs_in_by_files_alone(tmp_path: Path) -> None:
         admin = AdminClient(secured.kafka())
         # One that has nothing yet gets no position.
         admin.create_partitions([NewPartitions("flights", 2)])["flights"].result(60)
-        for name, resource in (("flights", "topic"), ("tables", "group")):
-            secured.allow("etl", AclOperation.READ, **{resource: name})
+        secured.allow("etl", AclOperation.READ, topic="flights")
+        secured.allow("etl", AclOperation.READ, group="tables")
         storage = secured.server.storage
         command = [sys.executable, "-m", "headrace", "archive", "--topic", "flights", "--table", str(tmp_path / "t")]
         command += ["--redis", storage, "--group", "tables", "--once", "--kafka-properties"]

@@ -99,8 +99,8 @@ def test_batches_streams_sinks_and_groups_with_a_login(
 def test_what_the_guide_shows(secured: SecuredServer, spark: "SparkSession", tmp_path: Path) -> None:
     secured.fill("orders", 1, [b"one", b"two"])
     secured.fill("copies", 1, [])
-    for operation, resource in ((AclOperation.READ, {"topic": "orders"}), (AclOperation.READ, {"group": "copy"})):
-        secured.allow("etl", operation, **resource)
+    secured.allow("etl", AclOperation.READ, topic="orders")
+    secured.allow("etl", AclOperation.READ, group="copy")
     secured.allow("etl", AclOperation.WRITE, topic="copies")
     chapter = guides("spark-logins")
     file = chapter.partition("```properties etl.properties\n")[2].partition("```")[0]

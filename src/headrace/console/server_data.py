@@ -64,6 +64,9 @@ class Entries(Protocol):
     def of_batch(self, leader_epoch: int, next_offset: int) -> str:
         """Return the entry id of a record batch."""
 
+    def in_segment(self, stream: str, number: int, next_offset: int) -> tuple[str, str]:
+        """Return the key of a cleaned segment of a log, and the entry id of a record batch in it."""
+
     def of_record(self, offset: int, sequence_bits: int) -> str:
         """Return the entry id of a record of a native topic."""
 

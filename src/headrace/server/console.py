@@ -33,7 +33,9 @@ from headrace.security.access.listeners import is_loopback
 from headrace.security.access.principal import Principal
 from headrace.server.authentication import Known
 from headrace.server.config import Address
+from headrace.storage.layout import segments
 from headrace.storage.layout.entries import entry_id
+from headrace.storage.layout.keys import segment_of
 from headrace.storage.layout.native import id_of
 
 
@@ -68,6 +70,10 @@ class Entries:
     def of_batch(self, leader_epoch: int, next_offset: int) -> str:
         """See `Entries`."""
         return entry_id(leader_epoch, next_offset)
+
+    def in_segment(self, stream: str, number: int, next_offset: int) -> tuple[str, str]:
+        """See `Entries`."""
+        return segment_of(stream, number), segments.entry_id(next_offset)
 
     def of_record(self, offset: int, sequence_bits: int) -> str:
         """See `Entries`."""

@@ -10,9 +10,11 @@ from html import unescape
 import redis
 from tests.console.visiting import EVIL, ask, create, produce, with_an_open_transaction
 from tests.harness.waiting import wait_for
+from tests.harness.wire import Wire
 from tests.oci.conftest import COMPARTMENT, Api
 
 from headrace.console import views
+from headrace.protocol.messages import CreateTopicsRequest
 from headrace.testing import InProcessServer
 
 views.load()
@@ -39,6 +41,35 @@ def test_a_record_is_shown_as_kafka_oci_and_redis_have_it(server: InProcessServe
     assert entry.decode() == command[2]
     assert b"value-3" in fields[b"b"]
     assert "this is record 4 of 5 in it" in page
+
+
+def test_a_record_in_a_cleaned_segment_is_shown_where_redis_has_it() -> None:
+    compact = CreateTopicsRequest.CreatableTopicConfig(name="cleanup.policy", value="compact")
+    topic = CreateTopicsRequest.CreatableTopic(
+        name="states", num_partitions=1, replication_factor=1, assignments=[], configs=[compact]
+    )
+    with InProcessServer(oci_auth="off") as server, redis.Redis.from_url(server.storage) as storage:
+        with Wire(server.kafka) as wire:
+            wire.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 4)
+        for number in range(3):
+            produce(server, "states", *((b"key-%d" % n, b"value-%d-%d" % (n, number)) for n in range(number, 5)))
+
+        def cleaned() -> bool:
+            server.clock.advance(seconds=16)
+            return any(b":clean:" in key for key in storage.scan_iter("*states*"))
+
+        wait_for(cleaned, "the cleaner to write a segment")
+        # The other keys of the first batch have newer records.
+        page = unescape(ask(server, "/topics/states/records?show=0").html)
+        command = re.search(r"XRANGE (\S+) (\S+) (\S+)\n", page)
+        assert command is not None
+        ((entry, fields),) = storage.xrange(json.loads(command[1]), command[2], command[3])
+        assert entry.decode() == command[2] == "0-5"
+        assert b"value-0-0" in fields[b"b"]
+        assert "this is one of the records that the cleaner kept in it" in page
+        # The last batch is in the stream.
+        page = unescape(ask(server, "/topics/states/records?show=9").html)
+        assert "this is record 1 of 3 in it" in page
 
 
 def offsets_of(server: InProcessServer, path: str) -> list[tuple[int, int]]:

@@ -356,7 +356,9 @@ def _seeds() -> dict[int, Callable[[], Message]]:
                 ],
             ),
             lambda: m.DescribeTransactionsRequest(transactional_ids=["nothing"]),
-            lambda: m.ListTransactionsRequest(state_filters=["Ongoing"], producer_id_filters=[1]),
+            lambda: m.ListTransactionsRequest(
+                state_filters=["Ongoing"], producer_id_filters=[1], transactional_id_pattern="(.*a){20}"
+            ),
             lambda: m.DescribeProducersRequest(
                 topics=[m.DescribeProducersRequest.TopicRequest(name=WIDE, partition_indexes=[0])]
             ),

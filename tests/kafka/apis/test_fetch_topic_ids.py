@@ -9,6 +9,7 @@ import pytest
 from tests.harness.wire import NO_ID, Wire, batch, fetch_request, opened
 
 from headrace.kafka.errors import Code
+from headrace.protocol.messages import FetchRequest
 from headrace.testing import Server
 
 BY_ID = range(13, 19)
@@ -102,3 +103,25 @@ def test_an_epoch_is_checked_by_id(wire: Wire, topic: str) -> None:
     for given, code in ((epoch, 0), (epoch + 1, Code.UNKNOWN_LEADER_EPOCH)):
         [found] = wire.ask(fetch_request([(known.topic_id, 0, 0)], epoch=given), 18).responses
         assert found.partitions[0].error_code == code
+
+
+def test_a_response_has_the_ids_of_its_own_request_only(wire: Wire, other: Wire, topic: str) -> None:
+    """A Java consumer closes its fetch session by a request without topics, while its last fetch may still wait."""
+    wire.create(topic)
+    topic_id = wire.topic_id(topic)
+    waiting, closing = fetch_request([(topic_id, 0, 0)], max_wait_ms=LONG_MS), fetch_request([])
+    closing.session_epoch = -1
+    for request in (waiting, closing):
+        wire.send(request, 18)
+    other.produce(topic, batch(b"one"))
+    first, second = wire.receive(), wire.receive()
+    assert [(each.topic_id, len(each.partitions)) for each in first.responses] == [(topic_id, 1)]
+    assert (second.error_code, second.responses) == (Code.NONE, [])
+
+
+def test_a_topic_without_partitions_is_not_in_the_response(wire: Wire, topic: str) -> None:
+    wire.create(topic)
+    request = fetch_request([])
+    request.topics = [FetchRequest.FetchTopic(topic_id=each, partitions=[]) for each in (wire.topic_id(topic), uuid4())]
+    answer = wire.ask(request, 18)
+    assert (answer.error_code, answer.responses) == (Code.NONE, [])

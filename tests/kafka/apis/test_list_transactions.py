@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from tests.harness.wire import Wire
 from tests.kafka.transactions import TransactionalProducer
 
@@ -33,4 +34,15 @@ def test_transactional_ids_are_listed(wire: Wire, topic: str) -> None:
     assert listed(duration_filter=3_600_000) == []
     answer = wire.ask(ListTransactionsRequest(state_filters=["Nothing"]), 1)
     assert (answer.unknown_state_filters, answer.transaction_states) == (["Nothing"], [])
+    assert listed(2) == listed(2, transactional_id_pattern="") == both
+    assert listed(2, transactional_id_pattern=f"{topic}-o.*") == both[1:]
+    assert listed(2, transactional_id_pattern=f"{topic}-(done|ongoing)") == both
+    assert listed(2, transactional_id_pattern=f"{topic}-o", state_filters=["Ongoing"]) == [], "it matches whole ids"
+    assert listed(2, transactional_id_pattern=".*-done", state_filters=["Ongoing"]) == []
     assert ongoing.end(commit=True) == Code.NONE
+
+
+@pytest.mark.parametrize("pattern", ["(", "(a)\\1", "x" * 2_000, "(a?){1000}" * 50])
+def test_an_invalid_pattern_is_refused(wire: Wire, pattern: str) -> None:
+    answer = wire.ask(ListTransactionsRequest(transactional_id_pattern=pattern), 2)
+    assert (answer.error_code, answer.transaction_states) == (Code.INVALID_REGULAR_EXPRESSION, [])

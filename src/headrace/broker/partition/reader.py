@@ -15,6 +15,7 @@ from headrace.broker.runtime.budget import ReadAheadBudget, ReadBudget, bytes_of
 from headrace.records.batch import HEADER_SIZE, read_header
 from headrace.topics.errors import NotLeader
 from headrace.topics.model import StoredBatch
+from headrace.topics.segments import CleanedSegment
 from headrace.topics.transactions import AbortedTransaction, Producers, Transactions
 
 ANSWER_TURNS = 4
@@ -264,6 +265,12 @@ class ReadableLog:
     def log_start(self) -> int:
         """First readable offset, in the archive or in Redis."""
         return first_readable(None if self.cold is None else self.cold.start, self.local_start)
+
+    def segment_at(self, offset: int) -> CleanedSegment | None:
+        """Return the cleaned segment whose range has an offset; None: the stream, or the archive, has it."""
+        cleaned = self._storage.segments.cleaned(self.stream)
+        found = cleaned.from_offset(offset)
+        return found[0] if found and offset < cleaned.end else None
 
     def visible_end(self, isolation: Isolation) -> int:
         """Return the high watermark, or the last stable offset for committed records."""

@@ -436,17 +436,29 @@ def _base64(data: bytes) -> str:
 
 
 def _redis(ask: ViewRequest, live: LiveTopic, index: int, each: Found) -> str:
-    key, batch = shown(live.partitions[index].stream), each.batch
-    word = json.dumps(key) if not key.replace(":", "").replace("-", "").replace(".", "").isalnum() else key
+    partition, batch = live.partitions[index], each.batch
+    stream = partition.stream
     if live.entry_per_record:
+        word = _word(stream)
         entry = ask.figures.entries.of_record(each.record.offset, live.config.sequence_bits)
         return f"XRANGE {word} {entry} {entry}\n\nentry  {entry}, one for each record: key, value, headers, timestamp"
     entry = ask.figures.entries.of_batch(batch.leader_epoch, batch.next_offset)
-    place = each.record.offset - batch.base_offset + 1
+    place = f"record {each.record.offset - batch.base_offset + 1:,} of {batch.count:,} in it"
+    segment = None if partition.log is None else partition.log.segment_at(each.record.offset)
+    if segment is not None:
+        stream, entry = ask.figures.entries.in_segment(stream, segment.number, batch.next_offset)
+        place = "one of the records that the cleaner kept in it"
+    word = _word(stream)
     return (
         f"XRANGE {word} {entry} {entry}\n\n"
         f"entry  {entry}\n"
         f"b      a record batch of {batch.size:,} bytes, compression {_CODECS.get(batch.codec, '?')}: "
         f"offsets {batch.base_offset:,} to {batch.next_offset - 1:,}\n"
-        f"       this is record {place:,} of {batch.count:,} in it"
+        f"       this is {place}"
     )
+
+
+def _word(stream: str) -> str:
+    """Return a key as a word of redis-cli."""
+    key = shown(stream)
+    return key if key.replace(":", "").replace("-", "").replace(".", "").isalnum() else json.dumps(key)

@@ -1,21 +1,25 @@
-"""ListTransactions (66), versions 0-1 (KIP-664): the transactional ids of this broker.
+"""ListTransactions (66), versions 0-2 (KIP-664): the transactional ids of this broker.
 
 Behavior
 - Filters are combined. A filter for states that do not exist is returned as unknown, as in Kafka.
 
 Version notes
-- 1: filter by duration (KIP-994). Version 2 filters by a regular expression, and is not offered.
+- 1: filter by duration (KIP-994).
+- 2: filter by a regular expression of RE2 that matches whole ids (KIP-1152). An invalid one is
+  INVALID_REGULAR_EXPRESSION, and so is one larger than 1 KiB or, compiled, 256 KiB.
 """
 
 from collections.abc import Iterator
 
 from headrace.broker.admin.acl_authorizer import Grants
 from headrace.kafka.denied import No, Refusal, whole
+from headrace.kafka.errors import Code
 from headrace.kafka.required_acls import transactional_ids
 from headrace.kafka.server.registry import register
 from headrace.kafka.server.request_context import RequestContext
 from headrace.protocol.messages import ListTransactionsRequest, ListTransactionsResponse
 from headrace.security.access.required_acls import Operation
+from headrace.text.patterns import InvalidPattern, Pattern
 from headrace.transactions.description import TransactionDescription
 from headrace.transactions.model import TransactionState
 
@@ -39,10 +43,15 @@ def _hide(response: ListTransactionsResponse, _: RequestContext, grants: Grants)
     response.transaction_states = shown
 
 
-@register(ListTransactionsRequest, 0, 1, needs=NEEDS, refusal=Refusal(take_out=whole(_no), hide=_hide))
+@register(ListTransactionsRequest, 0, 2, needs=NEEDS, refusal=Refusal(take_out=whole(_no), hide=_hide))
 async def handle(request: ListTransactionsRequest, context: RequestContext) -> ListTransactionsResponse:
     """List transactional ids."""
     coordinator = context.broker.transactions.coordinator
+    try:
+        # As in Kafka, an empty pattern is none.
+        pattern = Pattern(request.transactional_id_pattern) if request.transactional_id_pattern else None
+    except InvalidPattern:
+        return ListTransactionsResponse(error_code=Code.INVALID_REGULAR_EXPRESSION)
     states, producers = set(request.state_filters), set(request.producer_id_filters)
     now_ms = context.broker.clock.now_ms()
     await context.turn()
@@ -56,7 +65,9 @@ async def handle(request: ListTransactionsRequest, context: RequestContext) -> L
         if producers and each.producer_id not in producers:
             return False
         age_ms = each.running_ms(now_ms)
-        return request.duration_filter < 0 or (age_ms is not None and age_ms > request.duration_filter)
+        if request.duration_filter >= 0 and (age_ms is None or age_ms <= request.duration_filter):
+            return False
+        return pattern is None or pattern.matches(each.transactional_id)
 
     return ListTransactionsResponse(
         unknown_state_filters=sorted(states - _STATES),
@@ -66,7 +77,7 @@ async def handle(request: ListTransactionsRequest, context: RequestContext) -> L
                 producer_id=each.producer_id,
                 transaction_state=each.state.value,
             )
-            async for each in context.pace().each(found)
+            async for each in context.parts(found)
             if matches(each)
         ],
     )
