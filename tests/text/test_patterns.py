@@ -46,14 +46,16 @@ def test_a_large_pattern_is_refused() -> None:
         Pattern("x" * (MOST_BYTES + 1))
     with pytest.raises(InvalidPattern, match="too large"):
         Pattern("(a?){1000}" * 100)
+    with pytest.raises(InvalidPattern, match="too large"):
+        Pattern("(a?){1000}" * 3)
 
 
 @pytest.mark.parametrize(
     ("pattern", "text"),
     [
         ("(x+x+)+y", "x" * 1_024),
-        ("(a?){1000}" * 4, "a" * 1_024),
-        (".*a.{900}", "abaabbbab" * 114),
+        ("(a?){1000}", "a" * 1_024),
+        (".*a.{200}", "abaabbbab" * 114),
         ("(a*)*b", "a" * 1_024),
     ],
 )

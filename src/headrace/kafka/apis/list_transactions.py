@@ -6,7 +6,7 @@ Behavior
 Version notes
 - 1: filter by duration (KIP-994).
 - 2: filter by a regular expression of RE2 that matches whole ids (KIP-1152). An invalid one is
-  INVALID_REGULAR_EXPRESSION, and so is one larger than 1 KiB or, compiled, 256 KiB.
+  INVALID_REGULAR_EXPRESSION, and so is one above 1 KiB or 2,048 instructions.
 """
 
 from collections.abc import Iterator
