@@ -61,6 +61,11 @@ def coordinated_by(three: Brokers, node: int) -> str:
     return next(name for name in names if coordinator(three, node, name) == node)
 
 
+def group_of(three: Brokers, node: int) -> str:
+    names = (f"group-{uuid4().hex[:8]}" for _ in range(1_000))
+    return next(name for name in names if three.coordinator(1, name) == node)
+
+
 def producer_of(kafka: str, name: str, **config: object) -> Producer:
     given = {key.replace("_", "."): value for key, value in config.items()}
     settings = {
@@ -127,8 +132,7 @@ def unblocked(three: Brokers, topic: str) -> Iterator[None]:
 def test_a_transaction_has_partitions_and_offsets_of_all_brokers(shared: Brokers, node: int) -> None:
     topic, name = spread_topic(shared), coordinated_by(shared, node)
     assert [coordinator(shared, each, name) for each in shared.running] == [node] * 3
-    groups = [f"group-{uuid4().hex[:8]}" for _ in range(6)]
-    assert {shared.coordinator(1, group) for group in groups} == {1, 2, 3}
+    groups = [group_of(shared, each) for each in (1, 2, 3) for _ in range(2)]
     producer = producer_of(shared.kafka, name)
     for number, commit in enumerate([True, False, True]):
         producer.begin_transaction()
