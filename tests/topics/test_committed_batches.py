@@ -51,5 +51,7 @@ def test_hidden_ones_are_markers_and_aborted(steps: list[tuple[int, str]]) -> No
                 hidden |= {place for place in range(first, offset) if log[place][1] == producer}
     found = HiddenBatches(aborted)
     assert {offset for offset, (batch, _) in enumerate(log) if batch in found} == hidden
+    markers = {offset for offset, (_, sender) in enumerate(log) if sender is None and offset in hidden}
+    assert {offset for offset, (batch, _) in enumerate(log) if found.is_aborted(batch)} == hidden - markers
     plain = [batch for batch, _ in log if not is_transactional(batch)]
     assert not any(batch in found for batch in plain)

@@ -9,7 +9,9 @@ from headrace.records.batch import ATTRIBUTES_AT, PRODUCER_AT, Buffer
 from headrace.topics.transactions import AbortedTransaction
 
 _ATTRIBUTES_LOW: Final = ATTRIBUTES_AT + 1
-_TRANSACTIONAL, _CONTROL = 0x10, 0x20
+_TRANSACTIONAL = 0x10
+_MARKER = _TRANSACTIONAL | 0x20
+"""Transactional, and a control batch."""
 _BASE_OFFSET: Final = Struct(">q")
 
 
@@ -30,11 +32,12 @@ class HiddenBatches:
             markers.append(each.marker_offset)
 
     def __contains__(self, batch: Buffer) -> bool:
-        attributes = batch[_ATTRIBUTES_LOW]
-        if not attributes & _TRANSACTIONAL:
+        return batch[_ATTRIBUTES_LOW] & _MARKER == _MARKER or self.is_aborted(batch)
+
+    def is_aborted(self, batch: Buffer) -> bool:
+        """Whether a batch has records of an aborted transaction. A marker has none."""
+        if batch[_ATTRIBUTES_LOW] & _MARKER != _TRANSACTIONAL:
             return False
-        if attributes & _CONTROL:
-            return True
         span = self._spans.get(_BASE_OFFSET.unpack_from(batch, PRODUCER_AT)[0])
         if span is None:
             return False

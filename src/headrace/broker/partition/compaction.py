@@ -15,10 +15,12 @@ import msgspec
 
 from headrace.broker.log_ports import LogStorage
 from headrace.broker.partition.leader import LeaderPartition
+from headrace.broker.partition.read import aborted_transactions
 from headrace.broker.partition.source import COMMITTED
 from headrace.records import cleaning
 from headrace.records.accelerator import OffsetMap
 from headrace.records.batch import HEADER_SIZE, BatchHeader, read_header
+from headrace.topics.committed_batches import HiddenBatches, is_transactional
 from headrace.topics.config import CompactionConfig
 from headrace.topics.errors import TopicError
 from headrace.topics.model import StoredBatch
@@ -162,27 +164,14 @@ class Compaction:
 
     async def _aborted(self, found: Sequence[StoredBatch]) -> list[int]:
         """Return the indexes of batches of aborted transactions. All transactions before the bound are decided."""
-        headers = [_header(each) for each in found]
-        if not any(each.is_transactional and not each.is_control for each in headers):
+        if not any(is_transactional(each.batch) for each in found):
             return []
-        offset, end = found[0].base_offset, found[-1].next_offset
         partition = self._partition
-        before = partition.aborted_from
-        transactions = partition.aborted(offset, end)
-        if offset < before:
-            transactions = [*await partition.aborted_before(offset, before, end), *transactions]
-        if partition.aborted_from != before or partition.transactions is None:
-            raise Ended  # memory has forgotten some in the meantime
-        return [
-            index
-            for index, each in enumerate(headers)
-            if each.is_transactional
-            and not each.is_control
-            and any(
-                one.producer_id == each.producer_id and one.first_offset <= each.base_offset < one.marker_offset
-                for one in transactions
-            )
-        ]
+        aborted = await aborted_transactions(partition, found[0].base_offset, found[-1].next_offset)
+        if partition.transactions is None:
+            raise Ended  # aborted records are not known any more
+        hidden = HiddenBatches(aborted)
+        return [index for index, each in enumerate(found) if hidden.is_aborted(each.batch)]
 
     # Writing
 

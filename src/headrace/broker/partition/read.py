@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from headrace.broker.partition.cache import Buffer, next_offset
-from headrace.broker.partition.source import UNCOMMITTED, Isolation, Source
+from headrace.broker.partition.source import UNCOMMITTED, Isolation, Readable, Source
 from headrace.broker.runtime.budget import NeedsRoom, ReadBudget
 from headrace.topics.committed_batches import HiddenBatches, is_transactional
 from headrace.topics.errors import StorageUnavailable
@@ -124,7 +124,7 @@ class _CommittedSink:
         if not any(map(is_transactional, batches)):
             return await self._sink.take(partition, batches, offset, not_before_ms)
         end = next_offset(batches)
-        aborted = await _aborted(partition, offset, end)
+        aborted = await aborted_transactions(partition, offset, end)
         if partition.local_start > max(offset, self._local_start) or end > partition.visible_end(
             Isolation.READ_COMMITTED
         ):
@@ -139,8 +139,8 @@ class _CommittedSink:
         return end if following == next_offset(kept) else following
 
 
-async def _aborted(partition: Source, offset: int, end: int) -> list[AbortedTransaction]:
-    """Return the aborted transactions of a range that was read."""
+async def aborted_transactions(partition: Readable, offset: int, end: int) -> list[AbortedTransaction]:
+    """Return the aborted transactions of a range that was read. Raises StorageUnavailable."""
     while True:
         before = partition.aborted_from
         older = await partition.aborted_before(offset, before, end) if offset < before else []
