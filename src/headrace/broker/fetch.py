@@ -14,7 +14,14 @@ import msgspec
 import structlog
 
 from headrace.broker.partition.cache import Buffer, next_offset, producers_of
-from headrace.broker.partition.source import COMMITTED, UNCOMMITTED, UNKNOWN_SIZE, Isolation, Readable
+from headrace.broker.partition.source import (
+    COMMITTED,
+    UNCOMMITTED,
+    UNKNOWN_SIZE,
+    Isolation,
+    Readable,
+    aborted_are_known,
+)
 from headrace.broker.runtime.budget import NeedsRoom, ReadBudget, Waiter
 from headrace.broker.runtime.clock import Clock, Timer
 from headrace.broker.runtime.scheduler import SLICE_S
@@ -391,8 +398,8 @@ class DelayedFetch:
             partition = ask.partition
             if not isinstance(partition, Exception) and answer.error is None:
                 if ask.isolation == COMMITTED:
-                    known = partition.local_start <= max(ask.offset, self._local_starts.get(index, 0))
-                    _list_aborted(partition, ask.offset, answer, *self._older.get(index, (0, [])), known=known)
+                    local_start = self._local_starts.get(index, 0)
+                    _list_aborted(partition, ask.offset, answer, *self._older.get(index, (0, [])), local_start)
                 answer.log_start = partition.log_start
                 answer.log_end = partition.log_end
                 answer.stable_end = partition.visible_end(Isolation.READ_COMMITTED)
@@ -465,17 +472,23 @@ class DelayedFetch:
 
 
 def _list_aborted(
-    partition: Readable, offset: int, answer: Found, listed_before: int, older: list[AbortedTransaction], *, known: bool
+    partition: Readable,
+    offset: int,
+    answer: Found,
+    listed_before: int,
+    older: list[AbortedTransaction],
+    local_start: int,
 ) -> None:
     """List the aborted transactions of what is returned, as of now: a marker may have come while the fetch waited.
 
-    Those with a marker before `listed_before` are in `older`. `known`: retention has removed none of them.
+    Those with a marker before `listed_before` are in `older`. `local_start`: see `aborted_are_known`.
     """
     if not answer.chunks:
         return
     first, end = max(offset, listed_before), next_offset(answer.chunks)
-    if not known or partition.aborted_from > first or end > partition.visible_end(COMMITTED):
-        # Memory has forgotten some in the meantime, or a recovery has begun. The client's next fetch gets the records.
+    # Memory may also have forgotten some.
+    if partition.aborted_from > first or not aborted_are_known(partition, offset, end, local_start):
+        # The client's next fetch gets the records.
         answer.chunks, answer.size = [], 0
         return
     answer.aborted = older + partition.aborted(first, end, partial(producers_of, answer.chunks))

@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from headrace.broker.partition.cache import Buffer, next_offset
-from headrace.broker.partition.source import UNCOMMITTED, Isolation, Readable, Source
+from headrace.broker.partition.source import UNCOMMITTED, Isolation, Readable, Source, aborted_are_known
 from headrace.broker.runtime.budget import NeedsRoom, ReadBudget
 from headrace.topics.committed_batches import HiddenBatches, is_transactional
 from headrace.topics.errors import StorageUnavailable
@@ -125,10 +125,7 @@ class _CommittedSink:
             return await self._sink.take(partition, batches, offset, not_before_ms)
         end = next_offset(batches)
         aborted = await aborted_transactions(partition, offset, end)
-        if partition.local_start > max(offset, self._local_start) or end > partition.visible_end(
-            Isolation.READ_COMMITTED
-        ):
-            # Retention has forgotten aborted transactions of this read, or a recovery has begun.
+        if not aborted_are_known(partition, offset, end, self._local_start):
             return offset
         hidden = HiddenBatches(aborted)
         kept = [batch for batch in batches if batch not in hidden]

@@ -118,6 +118,15 @@ class Readable(Protocol):
         """Stop calling `watcher`. Do nothing if it was not registered."""
 
 
+def aborted_are_known(partition: Readable, offset: int, end: int, local_start: int) -> bool:
+    """Whether `partition` still knows all aborted transactions of a range that was read for committed records.
+
+    `local_start` is the first offset in Redis before the read. Retention may have removed some of them since, or a
+    recovery may have begun. Then the range must be read again.
+    """
+    return partition.local_start <= max(offset, local_start) and end <= partition.visible_end(COMMITTED)
+
+
 class AlwaysStable:
     """What `Readable` requires of a partition without transactions, which is never cleaned."""
 
