@@ -4,7 +4,7 @@
 -- ARGV: term, number of the segment (the last one's, or the next one), offset where the log begins in the stream, and
 --   where it will begin, then for each kept batch: next offset, batch, newest time
 -- Reply: {rows, end, next number: texts, entries left}. Errors: FENCED, GONE, RANGE.
--- Parts: term, cleaned, cleaned_writes
+-- Parts: term, leader_epochs, cleaned, cleaned_writes
 --
 -- A log's last batch is never cleaned, so the stream has one from the new end on. The snapshot offset is a limit, as
 -- for `trim`.
@@ -22,13 +22,7 @@ end
 if following > tonumber(state[3]) then
   return redis.error_reply('RANGE the snapshot of ' .. KEYS[1] .. ' is at ' .. state[3] .. ', before ' .. ARGV[4])
 end
-local term
-for _, first, row_term in string.gmatch(state[4], '(%d+):(%d+):(%d+)') do
-  if not term or tonumber(first) <= following then
-    term = row_term
-  end
-end
-local id = term .. '-' .. string.format('%.0f', following + 1)
+local id = id_from(epochs_in(state[4]), following)
 local first = redis.call('XRANGE', KEYS[1], id, '+', 'COUNT', 1)[1]
 if not first or first[2][5] ~= 's' or struct.unpack('>i8', first[2][2]) ~= following then
   return redis.error_reply('RANGE ' .. KEYS[1] .. ' has no batch at ' .. ARGV[4])

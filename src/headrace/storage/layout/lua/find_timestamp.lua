@@ -3,7 +3,7 @@
 -- KEYS: stream, state, clean
 -- ARGV: timestamp in ms, or 'max' for the log's last `t`
 -- Reply: {entry of XRANGE or nil, last `t`}. Error: STRAY.
--- Parts: cleaned
+-- Parts: cleaned, leader_epochs
 --
 -- Cleaned batches lie in segments, which are named after the key `clean`. Their times do not fall either.
 local state = redis.call('HMGET', KEYS[2], 'b', 'l')
@@ -16,21 +16,14 @@ end
 if last and last[2][5] ~= 's' then
   return redis.error_reply('STRAY ' .. KEYS[1] .. ' has entries that somebody else wrote')
 end
-local firsts, terms = {}, {}
-for _, first, term in string.gmatch(state[2], '(%d+):(%d+):(%d+)') do
-  firsts[#firsts + 1], terms[#terms + 1] = tonumber(first), term
-end
+local epochs = epochs_in(state[2])
 -- Return the entry of an offset, or the next one.
 local segment
 local function entry_at(offset)
   if segment then
     return redis.call('XRANGE', segment, '0-' .. string.format('%.0f', offset + 1), '+', 'COUNT', 1)[1]
   end
-  local row = 1
-  while firsts[row + 1] and firsts[row + 1] <= offset do
-    row = row + 1
-  end
-  return redis.call('XRANGE', KEYS[1], terms[row] .. '-' .. string.format('%.0f', offset + 1), '+', 'COUNT', 1)[1]
+  return redis.call('XRANGE', KEYS[1], id_from(epochs, offset), '+', 'COUNT', 1)[1]
 end
 local newest = last and last[2][4] or string.format('%.0f', newest_segment.newest)
 local wanted = tonumber(ARGV[1] == 'max' and newest or ARGV[1])

@@ -5,7 +5,7 @@
 --   that must stay with all later ones
 -- Reply: {log start offset (text), entries left, rows of cleaned segments or nil if they are as before}. Errors: FENCED,
 --   GONE, STRAY.
--- Parts: term, cleaned, cleaned_writes
+-- Parts: term, leader_epochs, cleaned, cleaned_writes
 --
 -- The snapshot offset is the limit: a recovery reads producers from later batches. Times and bytes are those of the
 -- stream: the caller decides about cleaned segments, and asks for them only if none of those is left.
@@ -15,23 +15,7 @@ local no = refused(state[1])
 if no then
   return no
 end
-local firsts, terms, rows = {}, {}, {}
-for epoch, first, term in string.gmatch(state[4], '(%d+):(%d+):(%d+)') do
-  local place = #rows + 1
-  rows[place], firsts[place], terms[place] = epoch .. ':' .. first .. ':' .. term, tonumber(first), term
-end
-local function row_of(offset)
-  local row = 1
-  while firsts[row + 1] and firsts[row + 1] <= offset do
-    row = row + 1
-  end
-  return row
-end
--- Return the id of the first entry that holds or follows an offset.
-local function id_from(offset)
-  return terms[row_of(offset)] .. '-' .. string.format('%.0f', offset + 1)
-end
-
+local epochs = epochs_in(state[4])
 local log_start, snapshot = tonumber(state[2]), tonumber(state[3])
 local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
 if last and last[2][5] ~= 's' then
@@ -47,7 +31,7 @@ local function first_reaching(field, least)
   local low, high, found = stream_start, log_end - 1, log_end
   while low <= high do
     local middle = low + math.floor((high - low) / 2)
-    local entry = redis.call('XRANGE', KEYS[1], id_from(middle), '+', 'COUNT', 1)[1]
+    local entry = redis.call('XRANGE', KEYS[1], id_from(epochs, middle), '+', 'COUNT', 1)[1]
     if not entry then
       high = middle - 1
     elseif tonumber(entry[2][field]) >= least then
@@ -89,14 +73,14 @@ if target > log_start and #segments > 0 then
 end
 if target > log_start then
   if target > stream_start then
-    redis.call('XTRIM', KEYS[1], 'MINID', '=', id_from(target))
+    redis.call('XTRIM', KEYS[1], 'MINID', '=', id_from(epochs, target))
   end
   local first = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]
   if last then
     local trimmed = first and tonumber(first[2][6]) - #first[2][2] or tonumber(last[2][6])
     redis.call('HSET', KEYS[2], 't', last[2][4], 's', last[2][6], 'f', string.format('%.0f', trimmed))
   end
-  local kept = table.concat(rows, ' ', row_of(target))
+  local kept = table.concat(epochs.rows, ' ', row_of(epochs, target))
   redis.call('HSET', KEYS[2], 'b', string.format('%.0f', target), 'l', kept)
 end
 return {string.format('%.0f', target), redis.call('XLEN', KEYS[1]), kept_segments or false}
