@@ -7,12 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from headrace.records.batch import SEQUENCES
 from headrace.testing.clock import ManualClock
 from headrace.topics import rejected_batches
 from headrace.topics.append import MOST_OFFSET, OffsetAssigner
 from headrace.topics.errors import BehindRefused, InvalidProducerEpoch, OffsetsExhausted, OutOfOrderSequence
 from headrace.topics.model import Append, Appended
-from headrace.topics.producer_state import SEQUENCES, ProducerStateEntry
+from headrace.topics.producer_state import ProducerStateEntry
 from headrace.topics.rejected_batches import WAIT_MS, RejectedBatches
 
 

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.records.batch import SEQUENCES
 from headrace.topics.errors import InvalidProducerEpoch, OutOfOrderSequence
 from headrace.topics.producer_state import (
     REMEMBERED,
-    SEQUENCES,
     ProducerStateEntry,
     SentBatch,
     first_refused,

@@ -14,6 +14,8 @@ ATTRIBUTES_AT = 21
 """Also the first byte that the CRC covers."""
 MAX_TIMESTAMP_AT = 35
 PRODUCER_AT = 43
+SEQUENCES = 2**31
+"""Sequence numbers continue with 0 after this many."""
 
 _OFFSET = Struct(">q")
 _UINT32 = Struct(">I")
@@ -101,16 +103,17 @@ def log_append_time(batch: bytearray | memoryview, timestamp: int) -> None:
     attributes = _INT16.unpack_from(batch, ATTRIBUTES_AT)[0]
     _INT16.pack_into(batch, ATTRIBUTES_AT, attributes | _LOG_APPEND)
     _OFFSET.pack_into(batch, MAX_TIMESTAMP_AT, timestamp)
-    _sign(batch)
+    sign(batch)
 
 
 def number(batch: bytearray | memoryview, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
     """Set producer id, epoch and first sequence of a batch, and update the CRC."""
     _PRODUCER.pack_into(batch, PRODUCER_AT, producer_id, producer_epoch, base_sequence)
-    _sign(batch)
+    sign(batch)
 
 
-def _sign(batch: bytearray | memoryview) -> None:
+def sign(batch: bytearray | memoryview) -> None:
+    """Set the CRC of a batch."""
     with memoryview(batch)[ATTRIBUTES_AT:] as covered:
         _UINT32.pack_into(batch, CRC_AT, accelerator.crc32c(covered))
 
@@ -124,4 +127,5 @@ __all__ = [
     "number",
     "peek",
     "read_header",
+    "sign",
 ]

@@ -5,15 +5,13 @@ from struct import Struct
 from typing import NamedTuple
 
 from headrace.records import accelerator
+from headrace.records.batch import SEQUENCES, sign
 from headrace.records.compression import compress
 from headrace.records.fallback.encode import ArrowColumn, ArrowHeaders, ArrowNumbers, Fields
 from headrace.records.fallback.header import HEADER_SIZE
 
 _HEADER = Struct(">qiibIhiqqqhii")
 _OFFSET = Struct("=q")
-_CRC_AT = 17
-_CRC = Struct(">I")
-_CRC_STARTS = 21
 _APPEND_TIME = 0x08
 _TRANSACTIONAL = 0x10
 _CODEC = 0x07
@@ -64,12 +62,8 @@ def build_empty(first_offset: int, next_offset: int) -> bytes:
     batch = bytearray(HEADER_SIZE)
     last_delta = next_offset - 1 - base_offset
     _HEADER.pack_into(batch, 0, base_offset, HEADER_SIZE - 12, 0, 2, 0, 0, last_delta, -1, -1, -1, -1, -1, 0)
-    _CRC.pack_into(batch, _CRC_AT, accelerator.crc32c(bytes(batch[_CRC_STARTS:])))
+    sign(batch)
     return bytes(batch)
-
-
-SEQUENCES = 2**31
-"""Sequence numbers continue with 0 after this many."""
 
 
 def build_columns(
@@ -163,6 +157,5 @@ def _batch(
         count,
     )
     batch[HEADER_SIZE:] = compressed
-    with memoryview(batch)[_CRC_STARTS:] as covered:
-        _CRC.pack_into(batch, _CRC_AT, accelerator.crc32c(covered))
+    sign(batch)
     return batch

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from headrace.records import accelerator
 from headrace.records.accelerator import OffsetMap
-from headrace.records.batch import BatchHeader, read_header
+from headrace.records.batch import ATTRIBUTES_AT, PRODUCER_AT, BatchHeader, read_header, sign
 from headrace.records.compression import LIMIT, compress, decompress
 from headrace.records.errors import BatchError, CorruptBatch
 from headrace.records.fallback.cleaning import FEWEST_SLOTS, HORIZON, SLOT_BYTES
@@ -29,7 +29,7 @@ from headrace.records.markers import parse_marker
 _MOST_DECOMPRESSED: Final = 8 << 20
 """Bytes of decompressed records after which a piece is processed in parts."""
 _MAX_INT64: Final = 2**63 - 1
-_LENGTH_AT, _CRC_AT, _ATTRIBUTES_AT, _BASE_TIMESTAMP_AT, _PRODUCER_AT = 8, 17, 21, 27, 43
+_LENGTH_AT, _BASE_TIMESTAMP_AT = 8, 27
 _CODEC, _TRANSACTIONAL, _CONTROL = 0x07, 0x10, 0x20
 _INT64 = Struct(">q")
 _UINT32 = Struct(">I")
@@ -192,7 +192,7 @@ class _Markers:
                 continue
             if index in unreadable or not attributes & _CONTROL:
                 if kept[index] is not None:
-                    self._with_data.add(_INT64.unpack_from(batch, _PRODUCER_AT)[0])
+                    self._with_data.add(_INT64.unpack_from(batch, PRODUCER_AT)[0])
             else:
                 kept[index] = self._remaining(batch)
 
@@ -231,9 +231,10 @@ def _with_horizon(marker: bytes, horizon_ms: int) -> bytes:
     The time of a marker is the max timestamp of its batch.
     """
     made = bytearray(marker)
-    made[_ATTRIBUTES_AT + 1] |= HORIZON
+    made[ATTRIBUTES_AT + 1] |= HORIZON
     _INT64.pack_into(made, _BASE_TIMESTAMP_AT, horizon_ms)
-    return _signed(made)
+    sign(made)
+    return bytes(made)
 
 
 def _compressed(batch: bytes) -> bytes:
@@ -241,18 +242,13 @@ def _compressed(batch: bytes) -> bytes:
     made = bytearray(batch[:HEADER_SIZE])
     made += compress(_attributes(batch) & _CODEC, memoryview(batch)[HEADER_SIZE:])
     _UINT32.pack_into(made, _LENGTH_AT, len(made) - _LENGTH_AT - _UINT32.size)
-    return _signed(made)
-
-
-def _signed(batch: bytearray) -> bytes:
-    with memoryview(batch)[_ATTRIBUTES_AT:] as covered:
-        _UINT32.pack_into(batch, _CRC_AT, accelerator.crc32c(covered))
-    return bytes(batch)
+    sign(made)
+    return bytes(made)
 
 
 def _attributes(batch: bytes) -> int:
     """Return the lower byte of the attributes, 0 if there is none."""
-    return batch[_ATTRIBUTES_AT + 1] if len(batch) > _ATTRIBUTES_AT + 1 else 0
+    return batch[ATTRIBUTES_AT + 1] if len(batch) > ATTRIBUTES_AT + 1 else 0
 
 
 def _flags(count: int, indexes: Collection[int]) -> bytes:

@@ -7,7 +7,7 @@ the number of the transaction.
 from struct import Struct, error
 from typing import Final, NamedTuple
 
-from headrace.records import accelerator
+from headrace.records.batch import sign
 from headrace.records.errors import CorruptBatch
 from headrace.records.fallback.header import HEADER_SIZE, Buffer, fields
 
@@ -29,8 +29,6 @@ _RECORD_LENGTH, _KEY_LENGTH, _VALUE_LENGTH = 32, 8, 12
 """16, 4 and 6 as varints."""
 _ATTRIBUTES: Final = 0x30
 """Transactional, control."""
-_CRC_AT, _CRC_STARTS = 17, 21
-_CRC = Struct(">I")
 _ABORT, _COMMIT = 0, 1
 
 
@@ -83,8 +81,7 @@ def build_marker(marker: Marker, timestamp: int) -> bytearray:
         marker.number,
         0,
     )
-    with memoryview(batch)[_CRC_STARTS:] as covered:
-        _CRC.pack_into(batch, _CRC_AT, accelerator.crc32c(covered))
+    sign(batch)
     return batch
 
 

@@ -7,12 +7,11 @@ lower one is fenced.
 
 from typing import NamedTuple, Self
 
+from headrace.records.batch import SEQUENCES
 from headrace.topics.errors import InvalidProducerEpoch, OutOfOrderSequence
 
 REMEMBERED = 5
 """Batches known per producer: the maximum that a client may have in flight (KIP-98)."""
-SEQUENCES = 2**31
-"""Sequences wrap to 0 here."""
 NEVER_ENDED = -1
 """Number of the last ended transaction of a producer without one."""
 _make = tuple.__new__

@@ -20,7 +20,7 @@ from headrace.http.peers.connections import Lost
 from headrace.http.peers.peers import NotHere, Peers
 from headrace.membership.view import Member
 from headrace.oci.api.publisher import MOST_BATCH, Placed
-from headrace.records.batch import MAX_TIMESTAMP_AT, number, peek
+from headrace.records.batch import MAX_TIMESTAMP_AT, SEQUENCES, number, peek
 from headrace.security.access.principal import ANONYMOUS
 from headrace.topics import errors
 from headrace.topics.errors import (
@@ -36,7 +36,6 @@ from headrace.topics.errors import (
     UnknownTopic,
 )
 from headrace.topics.model import Appended
-from headrace.topics.producer_state import SEQUENCES
 
 PATH = "/headrace/append"
 """Path that accepts batches from other brokers."""

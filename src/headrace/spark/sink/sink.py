@@ -31,7 +31,8 @@ from headrace.client.offsets import TopicPartition
 from headrace.client.options import ClientOptions
 from headrace.client.produce import Producer
 from headrace.client.transactions import Identity, TransactionalProducer, Transactions
-from headrace.records.build import SEQUENCES, build, build_columns
+from headrace.records.batch import SEQUENCES
+from headrace.records.build import build, build_columns
 from headrace.records.partitioner import partitions_of
 from headrace.spark.worker import settle
 
