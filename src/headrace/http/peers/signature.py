@@ -6,12 +6,14 @@ A signature is for one method, target and body. Only brokers can read the secret
 import hashlib
 import hmac
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Sequence
 
 import msgspec
 
 from headrace.security.access.principal import Principal
 
 HEADER = "headrace-seal"
+_HEADER = HEADER.encode()
 SECRET_SIZE = 32
 SKEW_MS = 300_000
 """Maximum difference between the clocks of two brokers, as for OCI clients."""
@@ -32,6 +34,11 @@ class SignedRequest(msgspec.Struct, frozen=True):
 
 
 _decode = msgspec.json.Decoder(SignedRequest).decode
+
+
+def seal_of(headers: Sequence[tuple[bytes, bytes]]) -> str | None:
+    """Return a request's HMAC signature; None: a client sent it."""
+    return next((value.decode("latin-1") for name, value in headers if name == _HEADER), None)
 
 
 class PeerSigner:

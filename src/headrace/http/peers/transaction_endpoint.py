@@ -12,14 +12,13 @@ from headrace.broker.coordinator.remote_transactions import RemoteAnswer, Remote
 from headrace.broker.virtual_clusters import UnknownCluster, VirtualClusters
 from headrace.http.error_responses import refusal, send_own
 from headrace.http.peers.batches import MOST_BYTES, MOST_ITEMS
-from headrace.http.peers.signature import HEADER, InvalidPeerSignature, PeerSigner
+from headrace.http.peers.signature import InvalidPeerSignature, PeerSigner, seal_of
 from headrace.http.peers.transactions import ENDS, QUESTIONS
 from headrace.transactions.errors import TransactionError
 
 Q = TypeVar("Q")
 A = TypeVar("A")
 _MOST_BODY: Final = 2 * MOST_BYTES
-_HEADER = HEADER.encode()
 _NO_CLUSTER = "the virtual cluster is not open here"
 _log = structlog.get_logger("headrace.http.peers")
 _ends = msgspec.json.Decoder(list[RemoteEnd])
@@ -56,8 +55,7 @@ class TransactionEndpoint:
 
     def _seal(self, scope: Scope) -> str | None:
         """Return the request's signature if it is valid for all but the body."""
-        headers: list[tuple[bytes, bytes]] = scope["headers"]
-        seal = next((value.decode("latin-1") for name, value in headers if name == _HEADER), None)
+        seal = seal_of(scope["headers"])
         if seal is None:
             return None
         now_ms = self._clusters.clock.now_ms()

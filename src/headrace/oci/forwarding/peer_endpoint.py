@@ -14,7 +14,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.topics.live import LiveTopic
 from headrace.broker.virtual_clusters import VirtualClusters
-from headrace.http.peers.signature import HEADER, InvalidPeerSignature, PeerSigner
+from headrace.http.peers.signature import InvalidPeerSignature, PeerSigner, seal_of
 from headrace.oci.api.authentication import RequestAuthenticator
 from headrace.oci.api.publisher import MOST_BATCH, Placed
 from headrace.oci.api.request_parser import Gone, announced_size, header_map, read_body
@@ -24,17 +24,11 @@ from headrace.security.access.principal import Principal
 from headrace.topics.errors import InvalidRecords, NotLeader, TopicError, UnknownTopic
 
 _log = structlog.get_logger("headrace.oci.forwarding")
-_HEADER = HEADER.encode()
 _LARGE = 1 << 20
 """Minimum bytes of a body that is hashed in a thread."""
 _MOST_TOLD = 1_000
 """Maximum characters of an error message."""
 _REFUSED = "This request does not come from another broker of this keyspace"
-
-
-def seal_of(headers: Sequence[tuple[bytes, bytes]]) -> str | None:
-    """Return a request's HMAC signature; None: a client sent it."""
-    return next((value.decode("latin-1") for name, value in headers if name == _HEADER), None)
 
 
 class SealAuthenticator:
