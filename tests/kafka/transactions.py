@@ -145,3 +145,18 @@ class TransactionalProducer:
             [found] = answer.topics[0].partitions
             if found.error_code not in RETRIED:
                 return Code(found.error_code)
+
+
+def begun(wire: Wire, name: str, version: int = 1) -> TransactionalProducer:
+    """Return a producer with a producer ID."""
+    producer = TransactionalProducer(wire, name, version)
+    assert producer.initialize() == Code.NONE
+    return producer
+
+
+def begun_in(wire: Wire, topic: str, name: str) -> TransactionalProducer:
+    """Return a producer with an open transaction of one record in a new topic."""
+    wire.create(topic)
+    producer = begun(wire, name, 2)
+    assert producer.send(topic, b"value") == Code.NONE
+    return producer

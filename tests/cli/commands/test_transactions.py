@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from tests.cli.conftest import CommandLine
 from tests.harness.wire import Wire
-from tests.kafka.transactions import TransactionalProducer
+from tests.kafka.transactions import TransactionalProducer, begun_in
 
 from headrace.cli.command import Status
 from headrace.kafka.errors import Code
@@ -18,16 +18,8 @@ def wire(running: Server) -> Iterator[Wire]:
         yield client
 
 
-def begun(wire: Wire, topic: str, name: str) -> TransactionalProducer:
-    wire.create(topic)
-    producer = TransactionalProducer(wire, name, 2)
-    assert producer.initialize() == Code.NONE
-    assert producer.send(topic, b"value") == Code.NONE
-    return producer
-
-
 def test_an_open_transaction_is_listed_described_and_aborted(headrace: CommandLine, wire: Wire) -> None:
-    producer = begun(wire, "aborted", "bill\x1bing")
+    producer = begun_in(wire, "aborted", "bill\x1bing")
     TransactionalProducer(wire, "idle").initialize()
     [row] = headrace.json("transactions", "list")
     assert row["transactional_id"] == "bill\x1bing"
@@ -54,7 +46,7 @@ def test_an_open_transaction_is_listed_described_and_aborted(headrace: CommandLi
 
 
 def test_a_transaction_is_aborted_in_one_partition(headrace: CommandLine, wire: Wire) -> None:
-    producer = begun(wire, "hanging", "unknown")
+    producer = begun_in(wire, "hanging", "unknown")
     place = ("--topic", "hanging", "--partition", "0", "--producer-id", str(producer.producer_id))
     aborted = headrace.json("transactions", "abort", *place)
     assert aborted == {

@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 import pytest
 from tests.console.visiting import EVIL, Visit, ask, safe
 from tests.harness.wire import Wire
-from tests.kafka.transactions import TransactionalProducer
+from tests.kafka.transactions import TransactionalProducer, begun_in
 
 from headrace.kafka.errors import Code
 from headrace.testing import InProcessServer
@@ -18,14 +18,6 @@ def wire(server: InProcessServer) -> Iterator[Wire]:
         yield client
 
 
-def begun(wire: Wire, topic: str, name: str) -> TransactionalProducer:
-    wire.create(topic)
-    producer = TransactionalProducer(wire, name, 2)
-    assert producer.initialize() == Code.NONE
-    assert producer.send(topic, b"value") == Code.NONE
-    return producer
-
-
 def row_of(producer: TransactionalProducer) -> str:
     return urlencode(
         {"id": producer.transactional_id, "producer": str(producer.producer_id), "epoch": str(producer.epoch)}
@@ -35,9 +27,9 @@ def row_of(producer: TransactionalProducer) -> str:
 def test_open_transactions_are_listed_and_aborted(server: InProcessServer, wire: Wire) -> None:
     assert "No open transactions." in ask(server, "/transactions").text
     assert 'href="/transactions"' in ask(server, "/brokers").html
-    old = begun(wire, "written", EVIL)
+    old = begun_in(wire, "written", EVIL)
     server.clock.advance(30)
-    new = begun(wire, "other", "new")
+    new = begun_in(wire, "other", "new")
     visit = Visit(server)
     page = visit.ask("/transactions")
     safe(page)
@@ -55,7 +47,7 @@ def test_open_transactions_are_listed_and_aborted(server: InProcessServer, wire:
 
 
 def test_only_the_transaction_of_the_row_is_aborted(server: InProcessServer, wire: Wire) -> None:
-    producer = begun(wire, "kept", "kept")
+    producer = begun_in(wire, "kept", "kept")
     visit = Visit(server)
     visit.ask("/transactions")
     row = row_of(producer)

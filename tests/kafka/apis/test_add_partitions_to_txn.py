@@ -2,16 +2,10 @@
 
 import pytest
 from tests.harness.wire import Wire
-from tests.kafka.transactions import TransactionalProducer
+from tests.kafka.transactions import begun
 
 from headrace.kafka.errors import Code
 from headrace.protocol.messages import DescribeTransactionsRequest
-
-
-def begun(wire: Wire, name: str) -> TransactionalProducer:
-    producer = TransactionalProducer(wire, name)
-    assert producer.initialize() == Code.NONE
-    return producer
 
 
 def described(wire: Wire, name: str) -> tuple[Code, str, list[tuple[str, list[int]]]]:

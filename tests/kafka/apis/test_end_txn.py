@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from tests.harness.wire import Wire
 from tests.kafka.transactional import all_of, values
-from tests.kafka.transactions import TransactionalProducer
+from tests.kafka.transactions import TransactionalProducer, begun
 
 from headrace.kafka.errors import Code
 from headrace.testing import InProcessServer
@@ -23,12 +23,6 @@ def coordinating() -> Iterator[InProcessServer]:
 def wire(coordinating: InProcessServer) -> Iterator[Wire]:
     with Wire(coordinating.kafka) as client:
         yield client
-
-
-def begun(wire: Wire, name: str, version: int) -> TransactionalProducer:
-    producer = TransactionalProducer(wire, name, version)
-    assert producer.initialize() == Code.NONE
-    return producer
 
 
 def send(producer: TransactionalProducer, topic: str, value: bytes) -> None:

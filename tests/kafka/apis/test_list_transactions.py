@@ -4,16 +4,10 @@ from typing import Any
 
 import pytest
 from tests.harness.wire import Wire
-from tests.kafka.transactions import TransactionalProducer
+from tests.kafka.transactions import begun
 
 from headrace.kafka.errors import Code
 from headrace.protocol.messages import ListTransactionsRequest
-
-
-def begun(wire: Wire, name: str) -> TransactionalProducer:
-    producer = TransactionalProducer(wire, name)
-    assert producer.initialize() == Code.NONE
-    return producer
 
 
 def test_transactional_ids_are_listed(wire: Wire, topic: str) -> None:

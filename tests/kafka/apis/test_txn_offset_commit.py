@@ -2,18 +2,12 @@
 
 import pytest
 from tests.harness.wire import Wire
-from tests.kafka.transactions import TransactionalProducer
+from tests.kafka.transactions import begun
 
 from headrace.kafka.errors import Code
 from headrace.protocol.messages import OffsetFetchRequest
 
 VERSIONS = pytest.mark.parametrize("version", [1, 2])
-
-
-def begun(wire: Wire, name: str, version: int) -> TransactionalProducer:
-    producer = TransactionalProducer(wire, name, version)
-    assert producer.initialize() == Code.NONE
-    return producer
 
 
 def committed(wire: Wire, group: str, topic: str) -> tuple[int, Code]:
