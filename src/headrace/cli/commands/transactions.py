@@ -10,6 +10,7 @@ from headrace.cli.client import KafkaServer, client_options
 from headrace.cli.command import YES, CommandFailed, Status, TeachingGroup, confirm
 from headrace.cli.output import print_json, print_table
 from headrace.cli.requests import ask, check, leader, node_ids
+from headrace.client.errors import Code
 from headrace.protocol.messages import (
     DescribeProducersRequest,
     DescribeTransactionsRequest,
@@ -19,15 +20,15 @@ from headrace.protocol.messages import (
     WriteTxnMarkersRequest,
 )
 from headrace.text.escaping import quoted, shown
+from headrace.transactions.model import TransactionState
 
-_OPEN = ("Ongoing", "PrepareCommit", "PrepareAbort")
+_OPEN = [state.value for state in TransactionState if state.open]
 _AT_ONCE = 500
 """Transactional ids of one request."""
 _TRANSACTION_KEY = 1
 _WAIT_S = 15.0
 _PAUSE_S = 0.1
-_COORDINATOR_LOADING, _CONCURRENT = 14, 51
-_TRANSACTIONAL_ID_NOT_FOUND = 105
+_LATER = (Code.COORDINATOR_LOAD_IN_PROGRESS, Code.CONCURRENT_TRANSACTIONS)
 _LIST, _DESCRIBE, _ABORT = "list transactions", "describe the transaction", "abort the transaction"
 
 
@@ -52,7 +53,7 @@ def transactions() -> None:
 def list_(everything: bool, older_than: int | None, kafka: KafkaServer, as_json: bool) -> None:
     """List open transactions, the oldest one first."""
     request = ListTransactionsRequest(
-        state_filters=[] if everything else list(_OPEN),
+        state_filters=[] if everything else _OPEN,
         producer_id_filters=[],
         duration_filter=-1 if older_than is None else older_than * 1_000,
     )
@@ -154,7 +155,7 @@ def _fence(kafka: KafkaServer, transactional_id: str, yes: bool) -> dict[str, An
     row = _known(kafka, transactional_id, _ABORT)
     if row["state"] not in _OPEN:
         raise CommandFailed(f"transactional id {quoted(transactional_id)} has no open transaction", Status.MISSING)
-    if row["state"] == "PrepareCommit":
+    if row["state"] == TransactionState.PREPARE_COMMIT.value:
         raise CommandFailed(f"the transaction of {quoted(transactional_id)} is already committed")
     confirm(f"Abort the transaction of {shown(transactional_id)} at {kafka}, and fence its producer?", yes)
     request = InitProducerIdRequest(
@@ -164,7 +165,7 @@ def _fence(kafka: KafkaServer, transactional_id: str, yes: bool) -> dict[str, An
     while True:
         [node_id] = _coordinators(kafka, [transactional_id], _ABORT)
         answer = ask(kafka, request, 4, _ABORT, node_id)
-        if answer.error_code not in (_COORDINATOR_LOADING, _CONCURRENT) or time.monotonic() >= until:
+        if answer.error_code not in _LATER or time.monotonic() >= until:
             break
         time.sleep(_PAUSE_S)
     check(answer.error_code, None, _ABORT)
@@ -232,7 +233,7 @@ def _described(kafka: KafkaServer, names: list[str], what: str) -> Iterator[dict
 def _rows(states: Iterable[Any], what: str) -> Iterator[dict[str, Any] | None]:
     now_ms = int(time.time() * 1_000)
     for state in states:
-        if state.error_code == _TRANSACTIONAL_ID_NOT_FOUND:
+        if state.error_code == Code.TRANSACTIONAL_ID_NOT_FOUND:
             yield None
             continue
         check(state.error_code, None, what)
