@@ -101,7 +101,7 @@ class LakeTable:
         missing = [name for name in wanted if name not in actions.column_names]
         if missing:
             raise ArchiveUnavailable(f"{self.url} is no archive: its files have no statistics of {missing[0][4:]}")
-        found: dict[int, _Partition] = {}
+        found: dict[int, list[Entry]] = {}
         for action in actions.select(wanted).to_pylist():
             if action["min.topicId"] == action["max.topicId"] != self._topic_id:
                 continue
@@ -110,7 +110,7 @@ class LakeTable:
                     f"the archive {self.url} has a file with several partitions, {action['path']}: it was compacted by "
                     "something else than headrace archive"
                 )
-            found.setdefault(action["min.partition"], _Partition()).entries.append(
+            found.setdefault(action["min.partition"], []).append(
                 Entry(
                     action["path"],
                     action["size_bytes"],
@@ -119,15 +119,27 @@ class LakeTable:
                     _milliseconds(action["max.timestamp"]),
                 )
             )
-        for number, each in found.items():
-            each.entries.sort(key=lambda entry: entry.first)
-            each.lasts = [entry.last for entry in each.entries]
-            begin = table.transaction_version(begin_id(self._topic_id, number))
+        return {number: each for number, some in found.items() if (each := self._partition(table, number, some))}
+
+    def _partition(self, table: DeltaTable, number: int, entries: list[Entry]) -> _Partition | None:
+        """Return a partition with these files; None if it has neither files nor a fence."""
+        entries.sort(key=lambda entry: entry.first)
+        fence = table.transaction_version(app_id(self._topic_id, number))
+        if entries:
+            first, end = entries[0].first, entries[-1].last + 1
+        elif fence is not None:
+            # All its files are expired.
+            first = end = fence
+        else:
+            return None
+        begin = table.transaction_version(begin_id(self._topic_id, number))
+        return _Partition(
+            entries,
+            [entry.last for entry in entries],
             # Archives of earlier versions do not have it.
-            each.start = each.entries[0].first if begin is None else min(begin, each.entries[0].first)
-            fence = table.transaction_version(app_id(self._topic_id, number))
-            each.end = each.lasts[-1] + 1 if fence is None else max(fence, each.lasts[-1] + 1)
-        return found
+            first if begin is None else min(begin, first),
+            end if fence is None else max(fence, end),
+        )
 
     def read(self, partition: int, offset: int, end: int, limit: int) -> list[StoredBatch]:
         """Return about `limit` bytes of batches with the records from `offset` to before `end`.
@@ -162,20 +174,14 @@ class LakeTable:
         known = self._partitions.get(partition)
         if known is None or offset >= known.end:
             self._look()
-            known = self._partitions.get(partition) or self._without_files(partition)
+            assert self._table is not None
+            known = self._partitions.get(partition) or self._partition(self._table, partition, [])
         if known is None or offset >= known.end:
             has = f"ends at offset {known.end}" if known is not None else "has nothing"
             raise ArchiveUnavailable(f"the archive {self.url} {has} of partition {partition}, asked for {offset}")
         if offset < known.start:
             raise OffsetOutOfRange(f"the archive begins at offset {known.start}, asked for {offset}")
         return known
-
-    def _without_files(self, number: int) -> _Partition | None:
-        """Return a partition whose files are all expired."""
-        assert self._table is not None
-        fence = self._table.transaction_version(app_id(self._topic_id, number))
-        begin = self._table.transaction_version(begin_id(self._topic_id, number))
-        return None if fence is None else _Partition(start=fence if begin is None else min(begin, fence), end=fence)
 
     def _again(self, work: Callable[[], T]) -> T:
         """Refresh the table and retry once if a file was compacted or vacuumed."""
