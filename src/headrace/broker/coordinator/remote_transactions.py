@@ -13,7 +13,7 @@ from headrace.transactions.model import TV2, GroupId, Participant, PartitionId, 
 
 _Index = Annotated[int, msgspec.Meta(ge=0)]
 _Copies = Annotated[int, msgspec.Meta(ge=1)]
-_PARTITION_BYTES, _TOPIC_BYTES, _CHARACTER_BYTES = 12, 48, 6
+_PARTITION_BYTES, _TOPIC_BYTES, CHARACTER_BYTES = 12, 48, 6
 """Largest sizes in JSON. A character may become an escape sequence."""
 
 
@@ -152,7 +152,7 @@ class TransactionPeers(Protocol):
 def json_bytes(participant: Participant) -> int:
     """Return an upper limit of a participant's size in `Participants`."""
     if isinstance(participant, GroupId):
-        return _PARTITION_BYTES + _CHARACTER_BYTES * len(participant.name)
+        return _PARTITION_BYTES + CHARACTER_BYTES * len(participant.name)
     return _TOPIC_BYTES + _PARTITION_BYTES
 
 

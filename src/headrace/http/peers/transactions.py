@@ -7,6 +7,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from headrace.broker.coordinator.remote_transactions import (
+    CHARACTER_BYTES,
     RemoteAnswer,
     RemoteEnd,
     RemoteEnded,
@@ -28,7 +29,6 @@ _TIMEOUT_S = 5.0
 """Maximum seconds of a request. The receiver responds earlier, with what it knows by then."""
 _OTHERS_BYTES = 128
 """Bytes of the other fields of a message, and of a participant that is no group."""
-_CHARACTER_BYTES = 6
 _ended = msgspec.json.Decoder(list[RemoteEnded])
 _answers = msgspec.json.Decoder(list[RemoteAnswer])
 
@@ -108,9 +108,9 @@ async def _send(
 
 
 def _size_of_end(call: RemoteEnd) -> int:
-    return _OTHERS_BYTES + _CHARACTER_BYTES * len(call.cluster) + sum(map(json_bytes, call.participants.as_list()))
+    return _OTHERS_BYTES + CHARACTER_BYTES * len(call.cluster) + sum(map(json_bytes, call.participants.as_list()))
 
 
 def _size_of_question(question: RemoteQuestion) -> int:
     group = question.participant if isinstance(question.participant, str) else ""
-    return _OTHERS_BYTES + _CHARACTER_BYTES * len(question.cluster + question.transactional_id + group)
+    return _OTHERS_BYTES + CHARACTER_BYTES * len(question.cluster + question.transactional_id + group)
