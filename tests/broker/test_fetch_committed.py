@@ -85,7 +85,7 @@ async def test_nothing_is_returned_without_its_list(
     assert [each.first_offset for each in (await fetched(log, clock, 0)).aborted] == list(range(0, 16, 2))
 
 
-def meanwhile(log: Log, monkeypatch: pytest.MonkeyPatch, call: str, happens: Callable[[], None]) -> None:
+def just_after(log: Log, monkeypatch: pytest.MonkeyPatch, call: str, happens: Callable[[], None]) -> None:
     """Let something happen just after storage has answered a call."""
     original = getattr(log.storage.logs, call)
 
@@ -123,7 +123,7 @@ async def test_aborted_records_are_not_shown_if_their_list_goes_during_a_read(
     await aborted_ones(log, 30)
     drop_cached()
     transactions = log.partition.transactions
-    meanwhile(log, monkeypatch, call, lambda: happens(log))
+    just_after(log, monkeypatch, call, lambda: happens(log))
     found = await fetched(log, clock, 0)
     assert (found.error, found.chunks, found.size) == (None, [], 0)
     log.partition.local_start, log.partition.transactions = 0, transactions

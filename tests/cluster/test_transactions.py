@@ -231,17 +231,17 @@ def test_a_broker_joins_during_transactions(three: Brokers) -> None:
 
 
 def test_a_stalled_round_tells_of_its_transactions(shared: OverOneRedis) -> None:
-    topic, name = shared.new_topic(2), f"told-{uuid4().hex[:8]}"
+    topic, name = shared.new_topic(2), f"shown-{uuid4().hex[:8]}"
     producer = Producer({"bootstrap.servers": shared.kafka, "transactional.id": name, "linger.ms": 0})
     producer.init_transactions(30)
     producer.begin_transaction()
     producer.produce(topic, b"open", partition=1)
     producer.flush(30)
-    told = evidence(shared, name, [topic], 2)
-    assert "last stable offsets [0, 0], ends [0, 1]" in told
-    assert f"transactional_id='{name}'" in told
-    assert "Ongoing" in told
-    assert f"group {name}: " in told
+    shown = evidence(shared, name, [topic], 2)
+    assert "last stable offsets [0, 0], ends [0, 1]" in shown
+    assert f"transactional_id='{name}'" in shown
+    assert "Ongoing" in shown
+    assert f"group {name}: " in shown
     producer.abort_transaction(30)
 
 

@@ -30,7 +30,7 @@ def test_whole_transactions_in_order_pass() -> None:
 
 
 @pytest.mark.parametrize(
-    ("logs", "told", "what"),
+    ("logs", "outcomes", "what"),
     [
         ([LOGS[0], [*LOGS[1], FIRST[0]]], outcomes(), "moved twice"),
         ([LOGS[0], LOGS[1][:1]], outcomes(), "never moved"),
@@ -40,9 +40,9 @@ def test_whole_transactions_in_order_pass() -> None:
         ([[FIRST[0]], [FIRST[1], SECOND[0], Moved(3, "b:0", 1, 0)]], outcomes(), "fractured"),
     ],
 )
-def test_each_anomaly_is_found(logs: list[list[Moved]], told: Outcomes, what: str) -> None:
+def test_each_anomaly_is_found(logs: list[list[Moved]], outcomes: Outcomes, what: str) -> None:
     with pytest.raises(AssertionError, match=what):
-        check(logs, 4, told)
+        check(logs, 4, outcomes)
 
 
 class Sender:

@@ -1,1 +1,1 @@
-"""Text to values and back: addresses, amounts, times, untrusted text, the environment. Imports nothing of Headrace."""
+"""Text to values and back: addresses, amounts, times, patterns, untrusted text. Imports nothing of Headrace."""

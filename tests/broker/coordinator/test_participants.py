@@ -61,7 +61,7 @@ class Cluster:
     # Topics
 
     def named(self, name: str) -> LiveTopic:
-        raise NotImplementedError
+        raise AssertionError("participants are found by topic ID, and ask no coordinator")
 
     def anywhere(self, topic_id: UUID) -> LiveTopic | None:
         found = {each.index: leader for each, leader in self.leaders.items() if each.topic_id == topic_id}
@@ -81,7 +81,7 @@ class Cluster:
         return RemoteEnded(packed([each for each in some if each not in self.left_out]), "not the leader")
 
     async def ask(self, member: Member, question: RemoteQuestion) -> RemoteAnswer:
-        raise NotImplementedError
+        raise AssertionError("participants are found by topic ID, and ask no coordinator")
 
     async def is_current(self) -> bool:
         self.leaders |= {PartitionId(topic_id, 0): leader for topic_id, leader in self.loads.items()}

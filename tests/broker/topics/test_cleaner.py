@@ -95,9 +95,9 @@ async def test_the_dirtiest_log_is_first(topics: Topics) -> None:
     await topics.send("some", "a")
     await topics.send("more", *map(str, range(20)))
     await topics.send("all", "a", "a")
-    with structlog.testing.capture_logs() as told:
+    with structlog.testing.capture_logs() as logged:
         assert await topics.cleaner.clean_all() == 3
-    assert [each["topic"] for each in told if each["event"] == "log cleaned"] == ["all", "more", "some"]
+    assert [each["topic"] for each in logged if each["event"] == "log cleaned"] == ["all", "more", "some"]
 
 
 async def test_a_log_is_cleaned_from_its_dirty_ratio_on(topics: Topics) -> None:
@@ -173,10 +173,10 @@ async def test_a_failed_pass_is_reported_and_repeated(topics: Topics, monkeypatc
     async def fails(*_: Any) -> None:
         raise StorageUnavailable("gone")
 
-    with monkeypatch.context() as patched, structlog.testing.capture_logs() as told:
+    with monkeypatch.context() as patched, structlog.testing.capture_logs() as logged:
         patched.setattr(topics.owner.storage.logs.segments, "advance", fails)
         assert await topics.cleaner.clean_all() == 0
-    assert [each["reason"] for each in told if each["event"] == "log not cleaned"] == ["gone"]
+    assert [each["reason"] for each in logged if each["event"] == "log not cleaned"] == ["gone"]
     assert topics.cleaner.counted.failures == 1
     assert await topics.cleaner.clean_all() == 1
 

@@ -31,9 +31,9 @@ def test_an_open_transaction_is_listed_described_and_aborted(headrace: CommandLi
     table = headrace.run("transactions", "list")
     assert "\x1b" not in table
     assert "Ongoing" in table
-    assert headrace.json("transactions", "describe", "bill\x1bing") == row | {
-        "age_s": headrace.json("transactions", "describe", "bill\x1bing")["age_s"]
-    }
+    found = headrace.json("transactions", "describe", "bill\x1bing")
+    assert row["age_s"] <= found["age_s"]
+    assert found == row | {"age_s": found["age_s"]}
     described = headrace.run("transactions", "describe", "bill\x1bing").splitlines()
     assert described[0].split() == ["state", "Ongoing"]
     assert described[-1].split() == ["partition", "aborted-0"]
@@ -65,8 +65,8 @@ def test_a_transaction_is_aborted_in_one_partition(headrace: CommandLine, wire: 
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
-        (("describe", "nobody"), Status.MISSING, "there is no transactional id 'nobody'"),
-        (("abort", "nobody"), Status.MISSING, "there is no transactional id 'nobody'"),
+        (("describe", "absent"), Status.MISSING, "there is no transactional id 'absent'"),
+        (("abort", "absent"), Status.MISSING, "there is no transactional id 'absent'"),
         (("abort",), Status.USAGE, "name a transactional id, or --topic, --partition and --producer-id"),
         (("abort", "a", "--topic", "t"), Status.USAGE, "name a transactional id, or"),
         (("abort", "--topic", "t", "--partition", "0"), Status.USAGE, "name a transactional id, or"),

@@ -1,4 +1,4 @@
-"""The group coordinator: groups with their runners and timers, OCI instances.
+"""Coordinators of groups and of transactions: runners and timers, OCI instances, ends of transactions on all brokers.
 
-The rules are in the pure package `headrace.groups`.
+The rules are in the pure packages `headrace.groups` and `headrace.transactions`.
 """

@@ -1,4 +1,4 @@
-"""One partition: leader, readers, cache, high watermark, producer snapshots, recovery, remote (tiered) storage.
+"""One partition: leader, readers, cache, high watermark, transactions, cleaning, recovery, remote (tiered) storage.
 
 Reaches storage and archives through interfaces.
 """

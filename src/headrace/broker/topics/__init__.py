@@ -1,1 +1,1 @@
-"""Topics of the running server: table, changes by other brokers, retention, offline partitions."""
+"""Topics of the running server: table, changes by other brokers, retention, log cleaner, offline partitions."""

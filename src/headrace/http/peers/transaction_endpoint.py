@@ -36,8 +36,8 @@ class TransactionEndpoint:
         """Respond to one request."""
         seal = self._seal(scope)
         if seal is None:
-            told = refusal("NotAuthenticated", "This request does not come from another broker of this keyspace")
-            await send_own(send, 401, told)
+            refused = refusal("NotAuthenticated", "This request does not come from another broker of this keyspace")
+            await send_own(send, 401, refused)
             return
         body = await _body(receive)
         if body is None or not self._seals.covers(seal, body):

@@ -1,1 +1,4 @@
-"""`format("headrace.delta")`: write rows to a Delta table by delta-rs, exactly once, without a jar."""
+"""Sinks without a JAR: `format("headrace")` writes topics, `format("headrace.delta")` writes Delta tables by delta-rs.
+
+`sink.py` writes topics at least once, and `exactly_once.py` exactly once, with the decisions of `decision.py`.
+"""
