@@ -26,7 +26,7 @@ def row_of(producer: TransactionalProducer) -> str:
 
 
 def test_open_transactions_are_listed_and_aborted(server: InProcessServer, wire: Wire) -> None:
-    assert "No open transactions." in ask(server, "/transactions").text
+    assert "This broker coordinates no open transactions." in ask(server, "/transactions").text
     assert 'href="/transactions"' in ask(server, "/brokers").html
     old = begun_in(wire, "written", EVIL)
     server.clock.advance(30)
@@ -34,7 +34,7 @@ def test_open_transactions_are_listed_and_aborted(server: InProcessServer, wire:
     visit = Visit(server)
     page = visit.ask("/transactions")
     safe(page)
-    assert "2 open" in page.text
+    assert "2 open on broker 1, which coordinates them" in page.text
     assert page.text.index("written-0") < page.text.index("other-0"), "the oldest first"
     assert re.search(rf"Ongoing [345]\d s 1 min {old.producer_id} / {old.epoch} written-0", page.text)
     searched = visit.ask("/transactions?q=NEW").text
