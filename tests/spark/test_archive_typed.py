@@ -97,14 +97,14 @@ def test_a_kill_between_the_two_tables_doubles_nothing(
     archiver = Archiver(storage, topic, table, decoding=Decoding.of("json"))
     archiver.archive((0, 0, 1))
 
-    def die(_self: Snapshot, _topic_id: str, files: list[WrittenFile], _fences: object) -> None:
+    def die(_self: Snapshot, _topic_id: str, files: list[WrittenFile], *_rest: object) -> None:
         if any(file.rows for file in files):
             raise KeyboardInterrupt
 
     whole = Snapshot.commit
 
-    def commit(self: Snapshot, topic_id: str, files: list[WrittenFile], fences: dict[int, int]) -> None:
-        (whole if "dlq" in self._place.url else die)(self, topic_id, files, fences)
+    def commit(self: Snapshot, *arguments: Any) -> None:
+        (whole if "dlq" in self._place.url else die)(self, *arguments)
 
     monkeypatch.setattr(Snapshot, "commit", commit)
     with pytest.raises(KeyboardInterrupt):
@@ -130,10 +130,10 @@ def test_a_schema_that_changes_after_a_kill_between_the_two_tables_loses_and_dou
     values = [b'{"a": 1}', b'{"a": "x"}', b'{"a": 2}', b'{"a": "y"}', b"{}"]
     send(storage, topic, values)
 
-    def commit(self: Snapshot, topic_id: str, files: list[WrittenFile], fences: dict[int, int]) -> None:
+    def commit(self: Snapshot, *arguments: Any) -> None:
         if "dlq" not in self._place.url:
             raise KeyboardInterrupt
-        whole(self, topic_id, files, fences)
+        whole(self, *arguments)
 
     whole = Snapshot.commit
     for number in range(kills):
