@@ -94,6 +94,23 @@ async def test_a_timestamp_is_found_in_segments(start: Start, seed: int) -> None
         assert newest.base_offset == END - 2
 
 
+async def test_a_timestamp_is_found_after_a_segment_of_which_nothing_is_left(start: Start) -> None:
+    owner = await start()
+    await fill(owner, BATCHES)
+    # The first segment has offsets 0 to 5 up to its end at 40.
+    await clean(owner, 40, lambda stored: stored.base_offset < 6)
+    await owner.partition.delete_before(10)
+    logs = owner.storage.logs
+    for log in (logs, await logs.look(STREAM)):
+        for timestamp in (0, 8, 20, 45):
+            found = await log.find_timestamp(STREAM, timestamp)
+            assert found is not None
+            assert found.base_offset == 40
+        newest = await log.find_max_timestamp(STREAM)
+        assert newest is not None
+        assert newest.base_offset == END - 2
+
+
 async def test_the_next_leader_knows_the_segments(start: Start, link: Any) -> None:
     owner, left = await cleaned_owner(start, 1)
     before = owner.storage.logs.segments.cleaned(STREAM)
