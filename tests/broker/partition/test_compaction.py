@@ -22,6 +22,7 @@ from headrace.storage.layout.keys import clean_of
 from headrace.topics.config import CompactionConfig
 from headrace.topics.errors import OffsetOutOfRange, StorageUnavailable
 from headrace.topics.model import Append, Appended
+from headrace.topics.transactions import AbortedTransaction, AbortedTransactions
 
 NOW = 1_800_000_000_000
 DAY = 86_400_000
@@ -242,6 +243,36 @@ async def test_records_of_aborted_transactions_go_and_others_stay(log: Log, star
     assert all(log.sent[offset] == one for offset, one in found.items())
     following = await start(2)
     assert following.partition.visible_end(COMMITTED) == stable
+
+
+async def test_aborted_transactions_of_other_producers_take_no_time(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    partition = log.owner.partition
+    partition.admission.admit = lambda topic, index, append, done: done(append.base_sequence)
+    ended: list[Exception | None] = []
+    for number, commit in enumerate((False, True) * 100):
+        key = b"aborted" if not commit else b"key %d" % number
+        await log.send((key, b"1"), producer=1, producer_epoch=0, base_sequence=number, transactional=True)
+        end_transaction(partition, Marker(1, 0, commit, number), ended.append)
+        await until(partial(_longer, ended, number))
+    await log.send((b"plain", b"x"))
+    await partition.save_producers()
+    assert partition.transactions is not None
+    for number in range(20_000):
+        # They all overlap with the ones above.
+        partition.transactions.aborted.add(AbortedTransaction(2 + number, 0, 10**6 + number, 0))
+    found: list[int] = []
+    between = AbortedTransactions.between
+
+    def counted(*arguments: Any) -> list[AbortedTransaction]:
+        result = between(*arguments)
+        found.append(len(result))
+        return result
+
+    monkeypatch.setattr(AbortedTransactions, "between", counted)
+    await log.clean()
+    assert max(found) <= 100
+    read = await log.read()
+    assert {key for key, _, _ in read.values()} == {b"plain", *(b"key %d" % number for number in range(1, 200, 2))}
 
 
 @pytest.mark.parametrize("name", ["advance", "write", "swap"])

@@ -19,6 +19,7 @@ from headrace.broker.partition.source import COMMITTED
 from headrace.records import cleaning
 from headrace.records.accelerator import OffsetMap
 from headrace.records.batch import HEADER_SIZE, BatchHeader, read_header
+from headrace.topics.committed_batches import HiddenBatches
 from headrace.topics.config import CompactionConfig
 from headrace.topics.errors import TopicError
 from headrace.topics.model import StoredBatch
@@ -163,26 +164,21 @@ class Compaction:
     async def _aborted(self, found: Sequence[StoredBatch]) -> list[int]:
         """Return the indexes of batches of aborted transactions. All transactions before the bound are decided."""
         headers = [_header(each) for each in found]
-        if not any(each.is_transactional and not each.is_control for each in headers):
+        data = [index for index, each in enumerate(headers) if each.is_transactional and not each.is_control]
+        if not data:
             return []
+        producers = {headers[index].producer_id for index in data}
         offset, end = found[0].base_offset, found[-1].next_offset
         partition = self._partition
         before = partition.aborted_from
-        transactions = partition.aborted(offset, end)
+        # There may be 100,000 of other producers.
+        transactions = partition.aborted(offset, end, lambda: producers)
         if offset < before:
             transactions = [*await partition.aborted_before(offset, before, end), *transactions]
         if partition.aborted_from != before or partition.transactions is None:
             raise Ended  # memory has forgotten some in the meantime
-        return [
-            index
-            for index, each in enumerate(headers)
-            if each.is_transactional
-            and not each.is_control
-            and any(
-                one.producer_id == each.producer_id and one.first_offset <= each.base_offset < one.marker_offset
-                for one in transactions
-            )
-        ]
+        hidden = HiddenBatches(transactions)
+        return [index for index in data if found[index].batch in hidden]
 
     # Writing
 
