@@ -218,7 +218,7 @@ async def test_records_of_aborted_transactions_go_and_others_stay(log: Log, star
         if chance.random() < 0.4 and producer in opened:
             commit = chance.random() < 0.5
             before = len(ended)
-            end_transaction(log.owner.partition, Marker(producer, 0, commit, sequences[producer]), ended.append)
+            end_transaction(log.owner.partition, Marker(producer, 0, commit, sequences[producer] - 1), ended.append)
             await until(partial(_longer, ended, before))
             offsets = opened.pop(producer)
             aborted.update(() if commit else offsets)
