@@ -191,6 +191,23 @@ async def test_young_records_are_not_cleaned_yet(log: Log) -> None:
     assert set(await log.check()) == {2, 3, 4, 5}
 
 
+async def test_records_that_arrive_during_a_pass_do_not_end_it(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    await log.send((b"a", b"1"), (b"b", b"1"))
+    await log.send((b"a", b"2"))
+    settle = log.owner.storage.logs.settle
+
+    async def busy(stream: str) -> None:
+        for number in range(3):
+            await log.send((b"b", b"%d" % number))
+        await settle(stream)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(log.owner.storage.logs, "settle", busy)
+        assert (await log.clean()).report.end == 2
+    assert (await log.clean()).report.end == 5
+    assert set(await log.check()) == {2, 4, 5}
+
+
 async def test_a_small_map_needs_several_passes(log: Log) -> None:
     for number in range(300):
         await log.send((b"key %d" % (number % 150), b"%d" % number))

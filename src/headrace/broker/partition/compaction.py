@@ -103,10 +103,11 @@ class Compaction:
         partition = self._partition
         self._check()
         await self._segments.close(self._stream)
+        # The last batch stays, so that a reader at any offset before the log end finds one. What arrives from here on
+        # may be above the offset of the snapshot, which is the limit.
+        bound = min(partition.visible_end(COMMITTED), partition.log_end - 1)
         await partition.save_producers()
         await self._storage.settle(self._stream)
-        # The last batch stays, so that a reader at any offset before the log end finds one.
-        bound = min(partition.visible_end(COMMITTED), partition.log_end - 1)
         start = max(self._segments.cleaned(self._stream).end, partition.local_start)
         records = max(0, bound - start)
         offset_map = await self._work.run(lambda: cleaning.open_offset_map(records, self._map_bytes, os.urandom(16)))
