@@ -5,13 +5,23 @@ import random
 from typing import Any
 
 import pytest
+import redis
 from tests.harness.cleaned import clean, fill, offsets_in
 from tests.harness.owning import STREAM, Owner, batch
 from tests.storage.conftest import Start
 
 from headrace.broker.partition.cache import Buffer
 from headrace.records.batch import peek
-from headrace.storage.layout.keys import clean_of, segment_of, state_of
+from headrace.storage.layout.keys import (
+    aborted_of,
+    clean_of,
+    foreign_of,
+    producers_of,
+    segment_of,
+    state_of,
+    transactions_of,
+)
+from headrace.storage.layout.scripts import script
 from headrace.storage.logs.log_view import Searching
 from headrace.topics.errors import Fenced, OffsetOutOfRange
 from headrace.topics.model import StoredBatch
@@ -280,3 +290,23 @@ async def test_nothing_is_left_of_a_deleted_log(start: Start, link: Any) -> None
     await logs.drop(STREAM)
     assert [key for key in link.scan_iter() if STREAM.encode() in key] == []
     assert logs.segments.cleaned(STREAM) == CleanedLog()
+
+
+async def test_a_log_that_was_removed_in_part_is_removed_by_the_next_try(start: Start, link: Any) -> None:
+    await cleaned_owner(start, 4)
+    keys = [STREAM, state_of(STREAM), producers_of(STREAM), foreign_of(STREAM)]
+    keys += [transactions_of(STREAM), aborted_of(STREAM), clean_of(STREAM)]
+    drop = script("drop").text
+    # As while Redis Cluster moves the slot, and a segment is not there any more.
+    link.acl_setuser("mover", enabled=True, nopass=True, keys=keys, commands=["+@all"])
+    own = link.connection_pool
+    login = {**own.connection_kwargs, "username": "mover", "password": "any"}
+    pool = redis.ConnectionPool(own.connection_class, **login)
+    try:
+        with redis.Redis(connection_pool=pool) as mover, pytest.raises(redis.ResponseError):
+            mover.eval(drop, len(keys), *keys, 9)
+    finally:
+        pool.disconnect()
+        link.acl_deluser("mover")
+    assert link.eval(drop, len(keys), *keys, 9)
+    assert list(link.scan_iter(f"*{STREAM}*")) == []
