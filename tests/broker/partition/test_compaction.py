@@ -223,6 +223,23 @@ async def test_a_small_map_needs_several_passes(log: Log) -> None:
     assert log.owner.storage.logs.segments.cleaned(STREAM).end == 299
 
 
+async def test_a_deleted_key_stays_deleted_if_its_batch_has_more_keys_than_the_map(log: Log) -> None:
+    keys = [b"key %d" % number for number in range(20)]
+    await log.send(*((key, b"old") for key in keys))
+    await log.send((b"plain", b"x"))
+    await log.clean()
+    await log.send(*((key, None) for key in keys))
+    await log.send((b"plain", b"x"))
+    while (await log.clean(map_bytes=120)).report.is_partial:
+        pass
+    await log.send((b"plain", b"y"))
+    await log.send((b"plain", b"y"))
+    await log.clean(now_ms=NOW + DAY, map_bytes=120)
+    found = await log.read()
+    last = {key: value for _, (key, value, _) in sorted(found.items())}
+    assert [key for key in keys if last.get(key) is not None] == []
+
+
 @pytest.mark.parametrize("seed", range(3))
 async def test_records_of_aborted_transactions_go_and_others_stay(log: Log, start: Any, seed: int) -> None:
     chance = random.Random(seed)
