@@ -291,10 +291,16 @@ def test_one_batch_larger_than_the_map_counts_as_added() -> None:
     assert found.batches[0] is batches[0]
 
 
-def test_tombstones_that_the_map_lacks_get_no_horizon() -> None:
+@pytest.mark.parametrize("forged", [False, True])
+def test_tombstones_that_the_map_lacks_get_no_horizon(forged: bool) -> None:
     """Their keys may have older records, which would be the last ones without them."""
     first = batch_of(0, *((b"%d" % number, b"v") for number in range(9)))
-    second = batch_of(9, *((b"%d" % number, None) for number in range(9)), (b"0", None))
+    second = sent = batch_of(9, *((b"%d" % number, None) for number in range(9)), (b"0", None))
+    if forged:
+        made = bytearray(sent)
+        made[22] |= 0x40
+        made[17:21] = crc32c(bytes(made[21:])).to_bytes(4, "big")
+        sent = bytes(made)
     offsets = open_offset_map(100, 7 * 24, SEED)
     assert add_batches(offsets, [second]).stopped_at is None
 
@@ -309,7 +315,7 @@ def test_tombstones_that_the_map_lacks_get_no_horizon() -> None:
         )
 
     assert 0 < clean_all(first, offsets, 1_000, clean_segment=True).records_kept < 9
-    found = clean_all(second, offsets, 1_000, clean_segment=False)
+    found = clean_all(sent, offsets, 1_000, clean_segment=False)
     assert (found.batches[0], found.tombstones, found.earliest_horizon_ms) == (second, 10, None)
     later = clean_all(second, open_offset_map(0, 0, SEED), 9_999, clean_segment=True)
     assert later.batches[0] is second

@@ -174,6 +174,8 @@ static Fate rewrite(Cleaning *cleaning, const Given *given, const BatchHeader *h
     if (outcome->stamped) {
         batch[ATTRIBUTES_AT + 1] |= HORIZON;
         write_big_endian(batch + 27, (uint64_t)cleaning->horizon_ms, 8);
+    } else if (!outcome->has_horizon) {
+        batch[ATTRIBUTES_AT + 1] &= (uint8_t)~HORIZON;
     }
     if (!(header->attributes & LOG_APPEND))
         write_big_endian(batch + 35, (uint64_t)outcome->max_timestamp, 8);
@@ -217,9 +219,11 @@ Fate headrace_clean_batch(Cleaning *cleaning, const Given *given)
     if (decide(cleaning, &header, walk, &outcome) < 0)
         return UNREADABLE;
     outcome.stamped = outcome.tombstones && !outcome.unseen && !outcome.has_horizon;
+    /* A client has set the attribute. Later passes would take it for that of a pass. */
+    int forged = outcome.unseen && header.attributes & HORIZON && !outcome.has_horizon;
     Fate fate = REMOVED;
     if (outcome.kept)
-        fate = outcome.kept == header.count && !outcome.stamped
+        fate = outcome.kept == header.count && !outcome.stamped && !forged
             ? KEPT
             : rewrite(cleaning, given, &header, &walk, &outcome);
     if (fate != NO_MEMORY && fate != UNREADABLE)

@@ -114,13 +114,18 @@ class PureOffsetMap:
                 found = records(header, batch, section)
                 kept = [each for each in found if self._survives(header, each, now_ms, horizon)]
                 tombs = sum(each.tombstone for each in kept)
-                stamp = horizon_ms if tombs and horizon is None and self._has_tombstones(header, kept) else None
+                unseen = horizon is None and not self._has_tombstones(header, kept)
+                stamp = horizon_ms if tombs and horizon is None and not unseen else None
+                # A client has set the attribute. Later passes would take it for that of a pass.
+                forged = unseen and bool(header[5] & HORIZON)
                 if not kept:
                     made: bytes | None = None
-                elif len(kept) == len(found) and stamp is None:
+                elif len(kept) == len(found) and stamp is None and not forged:
                     made = batch
                 else:
                     plain = memoryview(batch)[HEADER_SIZE:] if section is None else memoryview(section)
+                    if horizon is None:
+                        header = (*header[:5], header[5] & ~HORIZON, *header[6:])
                     made = _rewrite(header, plain, kept, stamp)
             except BatchError:
                 cleaned.append(batch)
