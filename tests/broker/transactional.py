@@ -59,9 +59,9 @@ class Log:
         for each in appends:
             self.partition.append(each, self.results.append)
 
-    def stored(self, *appends: Append) -> None:
-        """Append confirmed batches."""
-        self.coordinator.number = 1
+    def stored(self, *appends: Append, number: int = 1) -> None:
+        """Append batches of a transaction that is confirmed with this number."""
+        self.coordinator.number = number
         self.append(*appends)
         self.storage.logs.answer()
         self.coordinator.number = None

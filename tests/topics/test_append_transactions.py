@@ -9,6 +9,7 @@ from headrace.topics.errors import (
     InvalidTransactionState,
     OffsetsExhausted,
     OutOfOrderSequence,
+    TransactionUnverified,
 )
 from headrace.topics.model import Append, Appended
 from headrace.topics.producer_state import SentBatch
@@ -98,6 +99,24 @@ def test_a_repeated_end_of_a_transaction_without_batches_is_older_than_the_open_
     assert owner.check_end(end(number=5)) is EndStep.NOTE
     owner.assign(transactional(0), 1, 6)
     assert owner.check_end(end(number=5)) is EndStep.REPEATED
+
+
+@pytest.mark.parametrize("noted", [False, True])
+def test_a_late_batch_of_an_ended_transaction_opens_none(noted: bool) -> None:
+    """A coordinator that another one has replaced may still confirm it. Both transactions have the same epoch."""
+    owner = OffsetAssigner(0)
+    if noted:
+        owner.note_end(end(number=5, commit=False), 2)
+    else:
+        owner.assign(transactional(0), 1, 5)
+        owner.assign_marker(end(number=5, commit=False), 2)
+    following, late = owner.next_offset, transactional(0 if noted else 1)
+    for number in (5, 4):
+        with pytest.raises(TransactionUnverified):
+            owner.assign(late, 3, number)
+    assert (owner.next_offset, dict(owner.transactions.open)) == (following, {})
+    assert owner.assign(late, 4, 6) == Appended(following)
+    assert owner.check_end(end(number=6)) is EndStep.PLACE
 
 
 def test_a_noted_end_fences_the_epochs_below() -> None:

@@ -5,7 +5,8 @@ Both functions take pieces of a log: about 1 MiB of stored batches, which are co
 
 - A record survives if the map has no higher offset for its key. Records without key do not survive.
 - The first pass over a tombstone, a record without value, sets the delete horizon of its batch (KIP-534). It is an
-  attribute and the base timestamp: the time from which a later pass removes the tombstone.
+  attribute and the base timestamp: the time from which a later pass removes the tombstone. Without its key in the map
+  it gets none, and stays: older records of the key may exist.
 - Batches of aborted transactions are removed at once. A marker gets a horizon when its transaction has no data left.
 - What survives keeps its bytes, offsets and times. The batch keeps base offset, last offset delta, producer and codec.
 - A batch that cannot be read is kept, and its keys are not added.
@@ -87,7 +88,7 @@ def add_batches(
     """Add the keys of batches in the order of their offsets. Control batches have none.
 
     The map accepts the first keys of a batch that does not fit. A pass is correct with any part of the keys. A batch
-    that alone fills an empty map counts as added, so that passes make progress.
+    that alone fills an empty map counts as added, so that passes make progress. Its tombstones stay.
 
     Args:
         offset_map: The map.

@@ -15,6 +15,7 @@ from headrace.topics.errors import (
     InvalidTransactionState,
     OffsetsExhausted,
     OutOfOrderSequence,
+    TransactionUnverified,
 )
 from headrace.topics.model import Append, Appended
 from headrace.topics.producer_state import ProducerStateEntry
@@ -71,6 +72,7 @@ class OffsetAssigner:
 
         Raises:
             InvalidTransactionState: it does not fit the open transaction of its producer.
+            TransactionUnverified: its transaction has ended here.
             OutOfOrderSequence, InvalidProducerEpoch: see `topics.producer_state`.
             BehindRefused: it was sent after a rejected batch that has not been sent again.
             OffsetsExhausted: no offsets are left.
@@ -94,7 +96,7 @@ class OffsetAssigner:
         if producer_id >= 0:
             transactional = append.transaction is not None
             if transactional or self.transactions.open:
-                self._check_transaction(append)
+                self._check_transaction(append, number)
             if known is None:
                 known = self._add(producer_id, append.producer_epoch)
             known.take(append.producer_epoch, append.base_sequence, append.span, base_offset, now_ms)
@@ -124,9 +126,13 @@ class OffsetAssigner:
         known = self.producers[producer_id] = ProducerStateEntry(epoch)
         return known
 
-    def _check_transaction(self, append: Append) -> None:
+    def _check_transaction(self, append: Append, number: int) -> None:
         found = self.transactions.open.get(append.producer_id)
         if found is None:
+            known = self.producers.get(append.producer_id)
+            if number >= 0 and known is not None and known.ended >= 0 and not is_later(number, known.ended):
+                # An earlier coordinator has confirmed it. No marker would follow.
+                raise TransactionUnverified("the transaction ended before its batch was stored")
             return
         if append.transaction is None:
             raise InvalidTransactionState(f"producer {append.producer_id} has an open transaction: a plain batch")

@@ -154,9 +154,24 @@ async def test_an_unknown_topic_has_ended_only_if_the_metadata_is_current() -> N
 async def test_a_single_broker_knows_its_topics() -> None:
     cluster = Cluster()
     cluster.ownership.view = None
+    cluster.connected = False
     gone = PartitionId(GONE, 0)
     cluster.current = False
     assert await cluster.calls(gone) == {gone}
+
+
+async def test_the_last_broker_may_not_know_what_a_dead_one_has_created() -> None:
+    cluster = Cluster()
+    gone, created = PartitionId(GONE, 0), PartitionId(MOVED, 0)
+    me = cluster.ownership.member(1)
+    assert me is not None
+    cluster.ownership.adopt(View(2, (me,)), inside=True)
+    assert not cluster.ownership.others
+    cluster.current = False
+    assert await cluster.calls(gone, created) == set()
+    cluster.loads = {MOVED: None}
+    cluster.current = True
+    assert await cluster.calls(gone, created) == {gone, created}
 
 
 async def test_another_broker_gets_what_has_ended_here() -> None:

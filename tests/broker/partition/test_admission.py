@@ -53,6 +53,24 @@ async def test_a_confirmation_from_before_the_marker_is_void(log: Log) -> None:
         log.append(sent(0, transaction=None))
 
 
+async def test_a_confirmation_by_an_earlier_coordinator_is_void(log: Log) -> None:
+    log.append(sent(0))
+    log.coordinator.answer(4)
+    log.storage.logs.answer()
+    log.finish(commit=False, number=4)
+    ends = log.ends
+    log.append(sent(1))
+    log.coordinator.answer(4)
+    log.storage.logs.answer()
+    rejected = log.results.pop()
+    assert isinstance(rejected, TransactionUnverified)
+    assert log.ends == ends
+    log.append(sent(1))
+    log.coordinator.answer(5)
+    log.storage.logs.answer()
+    assert log.results[-1] == Appended(ends[0])
+
+
 async def test_a_confirmation_of_an_earlier_question_does_not_count_for_the_next(log: Log) -> None:
     log.append(sent(0))
     log.end(commit=False)

@@ -22,6 +22,7 @@ from headrace.storage.layout.keys import clean_of
 from headrace.topics.config import CompactionConfig
 from headrace.topics.errors import OffsetOutOfRange, StorageUnavailable
 from headrace.topics.model import Append, Appended
+from headrace.topics.transactions import AbortedTransaction, AbortedTransactions
 
 NOW = 1_800_000_000_000
 DAY = 86_400_000
@@ -190,6 +191,23 @@ async def test_young_records_are_not_cleaned_yet(log: Log) -> None:
     assert set(await log.check()) == {2, 3, 4, 5}
 
 
+async def test_records_that_arrive_during_a_pass_do_not_end_it(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    await log.send((b"a", b"1"), (b"b", b"1"))
+    await log.send((b"a", b"2"))
+    settle = log.owner.storage.logs.settle
+
+    async def busy(stream: str) -> None:
+        for number in range(3):
+            await log.send((b"b", b"%d" % number))
+        await settle(stream)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(log.owner.storage.logs, "settle", busy)
+        assert (await log.clean()).report.end == 2
+    assert (await log.clean()).report.end == 5
+    assert set(await log.check()) == {2, 4, 5}
+
+
 async def test_a_small_map_needs_several_passes(log: Log) -> None:
     for number in range(300):
         await log.send((b"key %d" % (number % 150), b"%d" % number))
@@ -205,6 +223,23 @@ async def test_a_small_map_needs_several_passes(log: Log) -> None:
     assert log.owner.storage.logs.segments.cleaned(STREAM).end == 299
 
 
+async def test_a_deleted_key_stays_deleted_if_its_batch_has_more_keys_than_the_map(log: Log) -> None:
+    keys = [b"key %d" % number for number in range(20)]
+    await log.send(*((key, b"old") for key in keys))
+    await log.send((b"plain", b"x"))
+    await log.clean()
+    await log.send(*((key, None) for key in keys))
+    await log.send((b"plain", b"x"))
+    while (await log.clean(map_bytes=120)).report.is_partial:
+        pass
+    await log.send((b"plain", b"y"))
+    await log.send((b"plain", b"y"))
+    await log.clean(now_ms=NOW + DAY, map_bytes=120)
+    found = await log.read()
+    last = {key: value for _, (key, value, _) in sorted(found.items())}
+    assert [key for key in keys if last.get(key) is not None] == []
+
+
 @pytest.mark.parametrize("seed", range(3))
 async def test_records_of_aborted_transactions_go_and_others_stay(log: Log, start: Any, seed: int) -> None:
     chance = random.Random(seed)
@@ -217,7 +252,7 @@ async def test_records_of_aborted_transactions_go_and_others_stay(log: Log, star
         if chance.random() < 0.4 and producer in opened:
             commit = chance.random() < 0.5
             before = len(ended)
-            end_transaction(log.owner.partition, Marker(producer, 0, commit, sequences[producer]), ended.append)
+            end_transaction(log.owner.partition, Marker(producer, 0, commit, sequences[producer] - 1), ended.append)
             await until(partial(_longer, ended, before))
             offsets = opened.pop(producer)
             aborted.update(() if commit else offsets)
@@ -242,6 +277,36 @@ async def test_records_of_aborted_transactions_go_and_others_stay(log: Log, star
     assert all(log.sent[offset] == one for offset, one in found.items())
     following = await start(2)
     assert following.partition.visible_end(COMMITTED) == stable
+
+
+async def test_aborted_transactions_of_other_producers_take_no_time(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    partition = log.owner.partition
+    partition.admission.admit = lambda topic, index, append, done: done(append.base_sequence)
+    ended: list[Exception | None] = []
+    for number, commit in enumerate((False, True) * 100):
+        key = b"aborted" if not commit else b"key %d" % number
+        await log.send((key, b"1"), producer=1, producer_epoch=0, base_sequence=number, transactional=True)
+        end_transaction(partition, Marker(1, 0, commit, number), ended.append)
+        await until(partial(_longer, ended, number))
+    await log.send((b"plain", b"x"))
+    await partition.save_producers()
+    assert partition.transactions is not None
+    for number in range(20_000):
+        # They all overlap with the ones above.
+        partition.transactions.aborted.add(AbortedTransaction(2 + number, 0, 10**6 + number, 0))
+    found: list[int] = []
+    between = AbortedTransactions.between
+
+    def counted(*arguments: Any) -> list[AbortedTransaction]:
+        result = between(*arguments)
+        found.append(len(result))
+        return result
+
+    monkeypatch.setattr(AbortedTransactions, "between", counted)
+    await log.clean()
+    assert max(found) <= 100
+    read = await log.read()
+    assert {key for key, _, _ in read.values()} == {b"plain", *(b"key %d" % number for number in range(1, 200, 2))}
 
 
 @pytest.mark.parametrize("name", ["advance", "write", "swap"])

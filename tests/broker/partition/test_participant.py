@@ -46,7 +46,7 @@ async def test_a_repeated_end_waits_for_the_marker_and_does_not_end_the_next_tra
     assert log.ended == []
     log.storage.logs.answer()
     assert log.ended == [None, None]
-    log.stored(sent(1))
+    log.stored(sent(1), number=2)
     log.end(number=1)
     assert (len(log.storage.logs.waiting), log.ends) == (0, (3, 2))
     log.finish(number=2)
@@ -67,7 +67,7 @@ async def test_the_number_survives_a_recovery(log: Log, storage: MemoryStorage, 
     if saved:
         await log.partition.save_producers()
     await log.partition.open()
-    log.stored(sent(1))
+    log.stored(sent(1), number=6)
     log.end(number=5)
     assert log.storage.logs.waiting == []
     assert log.ends == (3, 2)
@@ -90,11 +90,11 @@ async def test_an_administrator_ends_a_transaction_without_its_number(log: Log) 
     """The number of the last transaction stays, so that the coordinator's own end is not taken for a repeated one."""
     log.stored(sent(0))
     log.finish(number=5)
-    log.stored(sent(1))
+    log.stored(sent(1), number=6)
     log.finish(commit=False)
     [described] = log.partition.producer_states()
     assert (described.ended, described.transaction_start, described.last_sequence) == (5, -1, 1)
-    log.stored(sent(2))
+    log.stored(sent(2), number=6)
     assert next(log.partition.producer_states()).transaction_start == 4
     log.finish(number=6)
     assert log.ends == (6, 6)

@@ -19,7 +19,7 @@ from headrace.records.build import build
 from headrace.testing.clock import ManualClock
 from headrace.topics.config import CompactionConfig
 from headrace.topics.errors import StorageUnavailable
-from headrace.topics.model import Append
+from headrace.topics.model import Append, StoredBatch
 
 NOW = 1_800_000_000_000
 HOUR = 3_600_000
@@ -179,6 +179,29 @@ async def test_a_failed_pass_is_reported_and_repeated(topics: Topics, monkeypatc
     assert [each["reason"] for each in logged if each["event"] == "log not cleaned"] == ["gone"]
     assert topics.cleaner.counted.failures == 1
     assert await topics.cleaner.clean_all() == 1
+
+
+async def test_a_log_that_cannot_be_cleaned_does_not_keep_others_waiting(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("broken", "u"):
+        await topics.add(name, CompactionConfig(min_compaction_lag_ms=1))
+        await topics.send(name, "a", "a", "a")
+    topics.clock.advance(HOUR)
+    real = topics.owner.storage.logs.read
+
+    async def reads(stream: str, *arguments: Any) -> Any:
+        found = await real(stream, *arguments)
+        if stream == "headrace:broken:0":
+            return [StoredBatch(each.base_offset, each.next_offset, b"short") for each in found]
+        return found
+
+    monkeypatch.setattr(topics.owner.storage.logs, "read", reads)
+    with structlog.testing.capture_logs() as told:
+        assert await topics.cleaner.clean_all() == 1
+    assert [each["topic"] for each in told if each["event"] == "log not cleaned"] == ["broken"]
+    assert topics.end("u") == 2
+    assert topics.cleaner.counted.failures == 1
 
 
 async def test_a_changed_policy_ends_a_pass(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:

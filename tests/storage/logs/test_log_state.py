@@ -20,7 +20,8 @@ VERSION = "headrace:{meta}:version"
 
 
 def admitted(topic: str, index: int, append: Append, done: Any) -> None:
-    done(append.base_sequence)
+    # Above the number of the transaction before, which is that sequence.
+    done(append.base_sequence + 1)
 
 
 def sent(sequence: int, producer: int, *, transaction: str | None = "id", epoch: int = 0) -> Append:

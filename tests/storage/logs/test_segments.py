@@ -5,13 +5,23 @@ import random
 from typing import Any
 
 import pytest
+import redis
 from tests.harness.cleaned import clean, fill, offsets_in
 from tests.harness.owning import STREAM, Owner, batch
 from tests.storage.conftest import Start
 
 from headrace.broker.partition.cache import Buffer
 from headrace.records.batch import peek
-from headrace.storage.layout.keys import clean_of, segment_of, state_of
+from headrace.storage.layout.keys import (
+    aborted_of,
+    clean_of,
+    foreign_of,
+    producers_of,
+    segment_of,
+    state_of,
+    transactions_of,
+)
+from headrace.storage.layout.scripts import script
 from headrace.storage.logs.log_view import Searching
 from headrace.topics.errors import Fenced, OffsetOutOfRange
 from headrace.topics.model import StoredBatch
@@ -89,6 +99,23 @@ async def test_a_timestamp_is_found_in_segments(start: Start, seed: int) -> None
             wanted = next((base for base in left if base + 5 >= timestamp), None)
             found = await log.find_timestamp(STREAM, timestamp)
             assert (None if found is None else found.base_offset) == wanted
+        newest = await log.find_max_timestamp(STREAM)
+        assert newest is not None
+        assert newest.base_offset == END - 2
+
+
+async def test_a_timestamp_is_found_after_a_segment_of_which_nothing_is_left(start: Start) -> None:
+    owner = await start()
+    await fill(owner, BATCHES)
+    # The first segment has offsets 0 to 5 up to its end at 40.
+    await clean(owner, 40, lambda stored: stored.base_offset < 6)
+    await owner.partition.delete_before(10)
+    logs = owner.storage.logs
+    for log in (logs, await logs.look(STREAM)):
+        for timestamp in (0, 8, 20, 45):
+            found = await log.find_timestamp(STREAM, timestamp)
+            assert found is not None
+            assert found.base_offset == 40
         newest = await log.find_max_timestamp(STREAM)
         assert newest is not None
         assert newest.base_offset == END - 2
@@ -263,3 +290,23 @@ async def test_nothing_is_left_of_a_deleted_log(start: Start, link: Any) -> None
     await logs.drop(STREAM)
     assert [key for key in link.scan_iter() if STREAM.encode() in key] == []
     assert logs.segments.cleaned(STREAM) == CleanedLog()
+
+
+async def test_a_log_that_was_removed_in_part_is_removed_by_the_next_try(start: Start, link: Any) -> None:
+    await cleaned_owner(start, 4)
+    keys = [STREAM, state_of(STREAM), producers_of(STREAM), foreign_of(STREAM)]
+    keys += [transactions_of(STREAM), aborted_of(STREAM), clean_of(STREAM)]
+    drop = script("drop").text
+    # As while Redis Cluster moves the slot, and a segment is not there any more.
+    link.acl_setuser("mover", enabled=True, nopass=True, keys=keys, commands=["+@all"])
+    own = link.connection_pool
+    login = {**own.connection_kwargs, "username": "mover", "password": "any"}
+    pool = redis.ConnectionPool(own.connection_class, **login)
+    try:
+        with redis.Redis(connection_pool=pool) as mover, pytest.raises(redis.ResponseError):
+            mover.eval(drop, len(keys), *keys, 9)
+    finally:
+        pool.disconnect()
+        link.acl_deluser("mover")
+    assert link.eval(drop, len(keys), *keys, 9)
+    assert list(link.scan_iter(f"*{STREAM}*")) == []

@@ -120,8 +120,8 @@ class ClusterParticipants:
         """Sort participants by the node ID of their broker. Those of deleted topics have ended."""
         missing = self._sort(participants, places, errors)
         peers = self._peers()
-        if missing and self._ownership.others:
-            # Another broker may have created or moved the topic.
+        if missing and (self._ownership.others or peers is not None):
+            # Another broker may have created or moved the topic, and may be dead by now.
             try:
                 if peers is None or not await peers.is_current():
                     raise StorageUnavailable("it is not known whether the topic was deleted")

@@ -14,6 +14,7 @@ from typing import Final, Protocol, TypeVar
 import msgspec
 
 from headrace.broker.log_ports import LogStorage
+from headrace.broker.partition.cache import producers_of
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.read import aborted_transactions
 from headrace.broker.partition.source import COMMITTED
@@ -104,10 +105,11 @@ class Compaction:
         partition = self._partition
         self._check()
         await self._segments.close(self._stream)
+        # The last batch stays, so that a reader at any offset before the log end finds one. What arrives from here on
+        # may be above the offset of the snapshot, which is the limit.
+        bound = min(partition.visible_end(COMMITTED), partition.log_end - 1)
         await partition.save_producers()
         await self._storage.settle(self._stream)
-        # The last batch stays, so that a reader at any offset before the log end finds one.
-        bound = min(partition.visible_end(COMMITTED), partition.log_end - 1)
         start = max(self._segments.cleaned(self._stream).end, partition.local_start)
         records = max(0, bound - start)
         offset_map = await self._work.run(lambda: cleaning.open_offset_map(records, self._map_bytes, os.urandom(16)))
@@ -167,7 +169,9 @@ class Compaction:
         if not any(is_transactional(each.batch) for each in found):
             return []
         partition = self._partition
-        aborted = await aborted_transactions(partition, found[0].base_offset, found[-1].next_offset)
+        # There may be 100,000 of other producers.
+        producers = partial(producers_of, [each.batch for each in found])
+        aborted = await aborted_transactions(partition, found[0].base_offset, found[-1].next_offset, producers)
         if partition.transactions is None:
             raise Ended  # aborted records are not known any more
         hidden = HiddenBatches(aborted)

@@ -7,7 +7,7 @@ from headrace.broker.partition.source import UNCOMMITTED, Isolation, Readable, S
 from headrace.broker.runtime.budget import NeedsRoom, ReadBudget
 from headrace.topics.committed_batches import HiddenBatches, is_transactional
 from headrace.topics.errors import StorageUnavailable
-from headrace.topics.transactions import AbortedTransaction
+from headrace.topics.transactions import AbortedTransaction, Producers
 
 _USUAL_BYTES = 1 << 20
 """A record of up to this size needs no memory reservation."""
@@ -136,11 +136,16 @@ class _CommittedSink:
         return end if following == next_offset(kept) else following
 
 
-async def aborted_transactions(partition: Readable, offset: int, end: int) -> list[AbortedTransaction]:
-    """Return the aborted transactions of a range that was read. Raises StorageUnavailable."""
+async def aborted_transactions(
+    partition: Readable, offset: int, end: int, producers: Producers | None = None
+) -> list[AbortedTransaction]:
+    """Return the aborted transactions of a range that was read. Raises StorageUnavailable.
+
+    See `Readable.aborted` for `producers`.
+    """
     while True:
         before = partition.aborted_from
         older = await partition.aborted_before(offset, before, end) if offset < before else []
         # Memory may have forgotten more of them in the meantime.
         if partition.aborted_from <= max(offset, before):
-            return [*older, *partition.aborted(max(offset, before), end)]
+            return [*older, *partition.aborted(max(offset, before), end, producers)]

@@ -1,6 +1,7 @@
 """The log cleaner: cleans the logs of compacted topics that this server leads, the dirtiest one first."""
 
 import asyncio
+import struct
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
@@ -139,7 +140,7 @@ class Cleaner:
                     return True
             # Cleaning is how such a Redis frees memory.
             return bool(found.dirty_bytes) and await self._storage.segments.is_memory_short(partition.stream)
-        except TopicError:
+        except (TopicError, struct.error):
             return False
 
     async def _clean(self, found: Found) -> int:
@@ -163,6 +164,10 @@ class Cleaner:
         except (TopicError, MemoryError) as error:
             counted.failures += 1
             _log.warning("log not cleaned", **place, reason=str(error))
+        except Exception:
+            # Each later round would begin with this log, and clean no other.
+            counted.failures += 1
+            _log.exception("log not cleaned", **place)
         else:
             if not work.report.is_partial:
                 self._past[partition.stream] = _Past(log_end, found.config, work.report.due_ms)

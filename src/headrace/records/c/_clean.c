@@ -68,6 +68,7 @@ typedef struct {
     int32_t kept;
     int32_t tombstones;
     int64_t max_timestamp; /* of the kept ones */
+    int unseen;            /* the map lacks a tombstone, so older records of its key may still exist */
     int stamped;           /* the batch gets a horizon */
     int64_t horizon;       /* that it has, if `has_horizon` */
     int has_horizon;
@@ -83,11 +84,12 @@ static int decide(Cleaning *cleaning, const BatchHeader *header, Walk walk, Outc
         if (headrace_read_record(&walk, &record))
             return -1;
         int tombstone = record.value_size < 0;
-        *survives = record.key_size >= 0 && !(tombstone && due)
-            && headrace_offset_of(cleaning->map, record.key, record.key_size)
-                <= header->base_offset + record.offset_delta;
+        int64_t offset = header->base_offset + record.offset_delta;
+        int64_t last = record.key_size < 0 ? -1 : headrace_offset_of(cleaning->map, record.key, record.key_size);
+        *survives = record.key_size >= 0 && !(tombstone && due) && last <= offset;
         if (!*survives)
             continue;
+        outcome->unseen |= tombstone && last != offset;
         int64_t timestamp = headrace_add_wrapping(header->base_timestamp, record.timestamp_delta);
         if (!outcome->kept || timestamp > outcome->max_timestamp)
             outcome->max_timestamp = timestamp;
@@ -172,6 +174,8 @@ static Fate rewrite(Cleaning *cleaning, const Given *given, const BatchHeader *h
     if (outcome->stamped) {
         batch[ATTRIBUTES_AT + 1] |= HORIZON;
         write_big_endian(batch + 27, (uint64_t)cleaning->horizon_ms, 8);
+    } else if (!outcome->has_horizon) {
+        batch[ATTRIBUTES_AT + 1] &= (uint8_t)~HORIZON;
     }
     if (!(header->attributes & LOG_APPEND))
         write_big_endian(batch + 35, (uint64_t)outcome->max_timestamp, 8);
@@ -185,7 +189,7 @@ static void count(Cleaning *cleaning, const BatchHeader *header, const Outcome *
     cleaning->records_read += header->count;
     cleaning->records_kept += outcome->kept;
     cleaning->tombstones += outcome->tombstones;
-    if (!outcome->tombstones)
+    if (!outcome->tombstones || !(outcome->has_horizon || outcome->stamped))
         return;
     int64_t horizon = outcome->has_horizon ? outcome->horizon : cleaning->horizon_ms;
     if (!cleaning->has_horizon || horizon < cleaning->earliest)
@@ -214,10 +218,12 @@ Fate headrace_clean_batch(Cleaning *cleaning, const Given *given)
                        .has_horizon = header.attributes & HORIZON && cleaning->clean_segment};
     if (decide(cleaning, &header, walk, &outcome) < 0)
         return UNREADABLE;
-    outcome.stamped = outcome.tombstones && !outcome.has_horizon;
+    outcome.stamped = outcome.tombstones && !outcome.unseen && !outcome.has_horizon;
+    /* A client has set the attribute. Later passes would take it for that of a pass. */
+    int forged = outcome.unseen && header.attributes & HORIZON && !outcome.has_horizon;
     Fate fate = REMOVED;
     if (outcome.kept)
-        fate = outcome.kept == header.count && !outcome.stamped
+        fate = outcome.kept == header.count && !outcome.stamped && !forged
             ? KEPT
             : rewrite(cleaning, given, &header, &walk, &outcome);
     if (fate != NO_MEMORY && fate != UNREADABLE)

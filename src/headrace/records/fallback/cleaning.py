@@ -114,13 +114,18 @@ class PureOffsetMap:
                 found = records(header, batch, section)
                 kept = [each for each in found if self._survives(header, each, now_ms, horizon)]
                 tombs = sum(each.tombstone for each in kept)
-                stamp = horizon_ms if tombs and horizon is None else None
+                unseen = horizon is None and not self._has_tombstones(header, kept)
+                stamp = horizon_ms if tombs and horizon is None and not unseen else None
+                # A client has set the attribute. Later passes would take it for that of a pass.
+                forged = unseen and bool(header[5] & HORIZON)
                 if not kept:
                     made: bytes | None = None
-                elif len(kept) == len(found) and stamp is None:
+                elif len(kept) == len(found) and stamp is None and not forged:
                     made = batch
                 else:
                     plain = memoryview(batch)[HEADER_SIZE:] if section is None else memoryview(section)
+                    if horizon is None:
+                        header = (*header[:5], header[5] & ~HORIZON, *header[6:])
                     made = _rewrite(header, plain, kept, stamp)
             except BatchError:
                 cleaned.append(batch)
@@ -130,8 +135,8 @@ class PureOffsetMap:
             records_read += len(found)
             records_kept += len(kept)
             tombstones += tombs
-            if tombs:
-                due = horizon_ms if horizon is None else horizon
+            due = horizon if stamp is None else stamp
+            if tombs and due is not None:
                 earliest = due if earliest is None else min(earliest, due)
         return cleaned, records_read, records_kept, tombstones, earliest, unreadable
 
@@ -140,6 +145,14 @@ class PureOffsetMap:
             return False
         _, offset = self._find(self._hash(record.key))
         return offset <= header[0] + record.offset_delta
+
+    def _has_tombstones(self, header: HeaderFields, kept: "list[CleanableRecord]") -> bool:
+        """Whether the map has all tombstones. Otherwise older records of their keys may still exist."""
+        return all(
+            record.key is not None and self.get(record.key) == header[0] + record.offset_delta
+            for record in kept
+            if record.tombstone
+        )
 
     def _hash(self, key: bytes) -> bytes:
         return blake2b(key, digest_size=16, key=self._seed).digest()

@@ -9,18 +9,15 @@ local no = fenced(epoch_in(KEYS[2], 'v'))
 if no then
   return no
 end
-local keys = {unpack(KEYS)}
+-- The hash of segments goes after them: while Redis Cluster moves a slot, a segment may be elsewhere, which is an error.
+local removed = 0
 if redis.call('TYPE', KEYS[7]).ok == 'hash' then
   for _, row in ipairs((cleaned_in(KEYS[7]))) do
-    keys[#keys + 1] = KEYS[7] .. ':' .. string.format('%.0f', row.number)
+    removed = removed + redis.call('UNLINK', KEYS[7] .. ':' .. string.format('%.0f', row.number))
   end
   local writing = redis.call('HGET', KEYS[7], 'writing')
   if writing then
-    keys[#keys + 1] = KEYS[7] .. ':' .. writing
+    removed = removed + redis.call('UNLINK', KEYS[7] .. ':' .. writing)
   end
 end
-local removed = 0
-for _, key in ipairs(keys) do
-  removed = removed + redis.call('UNLINK', key)
-end
-return removed
+return removed + redis.call('UNLINK', unpack(KEYS))

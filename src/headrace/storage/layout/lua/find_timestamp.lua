@@ -31,25 +31,33 @@ if wanted > tonumber(newest) then
   return {false, newest}
 end
 local start = tonumber(state[1])
-local low, high = math.max(start, cleaned_end), last and tonumber(string.match(last[1], '%d+$')) - 1 or -1
+-- Return the first entry from `low` to `high` whose time reaches the wanted one.
+local function first_between(low, high)
+  local best = false
+  while low <= high do
+    local middle = low + math.floor((high - low) / 2)
+    local entry = entry_at(middle)
+    if not entry then
+      high = middle - 1
+    elseif tonumber(entry[2][4]) >= wanted then
+      best = entry
+      high = math.min(struct.unpack('>i8', entry[2][2]), middle) - 1
+    else
+      low = tonumber(string.match(entry[1], '%d+$'))
+    end
+  end
+  return best
+end
 for _, row in ipairs(segments) do
   if row.newest >= wanted and row.following > start then
     segment = KEYS[3] .. ':' .. string.format('%.0f', row.number)
-    low, high = math.max(start, row.first), row.following - 1
-    break
+    local found = first_between(math.max(start, row.first), row.following - 1)
+    -- The log start may be behind the last batch of a segment.
+    if found then
+      return {found, newest}
+    end
   end
 end
-local best = false
-while low <= high do
-  local middle = low + math.floor((high - low) / 2)
-  local entry = entry_at(middle)
-  if not entry then
-    high = middle - 1
-  elseif tonumber(entry[2][4]) >= wanted then
-    best = entry
-    high = math.min(struct.unpack('>i8', entry[2][2]), middle) - 1
-  else
-    low = tonumber(string.match(entry[1], '%d+$'))
-  end
-end
-return {best, newest}
+segment = nil
+local log_end = last and tonumber(string.match(last[1], '%d+$')) or 0
+return {first_between(math.max(start, cleaned_end), log_end - 1), newest}
