@@ -7,11 +7,13 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from tests.harness.waiting import wait_for
 
 from headrace.testing import Server, server
 
@@ -77,19 +79,42 @@ def test_quix_streams_restores_a_table_from_its_changelog(running: Server, tmp_p
     assert policies(running.kafka, "words") == ["compact"]
 
 
+def is_ready(log: Path) -> bool:
+    """Whether Faust has restored its table."""
+    return "Worker ready" in log.read_text()
+
+
+def is_committed(kafka: str, offset: int) -> bool:
+    """Whether the position of Faust's group in the topic of lines is an offset."""
+    consumer = Consumer({"bootstrap.servers": kafka, "group.id": "faust-words"})
+    try:
+        [found] = consumer.committed([TopicPartition("lines", 0)], timeout=30)
+    finally:
+        consumer.close()
+    return bool(found.offset == offset)
+
+
 def test_faust_restores_a_table_from_its_changelog(running: Server, tmp_path: Path) -> None:
     environment = {**os.environ, "FAUST_SERVER": running.kafka, "FAUST_FOLDER": str(tmp_path)}
     command = [str(BIN / "faust"), "-A", "faust_words:application", "worker", "-l", "info"]
+    write_lines(running.kafka)
     for turn in (1, 2):
-        write_lines(running.kafka)
-        with (tmp_path / f"log-{turn}").open("wb") as log:
-            worker = subprocess.Popen(command, cwd=PROGRAMS, env=environment, stdout=log, stderr=log)
+        log = tmp_path / f"log-{turn}"
+        with log.open("wb") as output:
+            worker = subprocess.Popen(command, cwd=PROGRAMS, env=environment, stdout=output, stderr=output)
             try:
+                # Faust 0.15.3 seeks to the committed offset when its table is restored, and loses count of the records
+                # that it has fetched by then.
+                wait_for(partial(is_ready, log), "the restored table")
+                if turn == 2:
+                    write_lines(running.kafka)
                 found = totals(running.kafka, EACH * turn)
+                # Its stop does not always commit the last record, which would be counted again.
+                wait_for(partial(is_committed, running.kafka, len(WORDS) * EACH * turn), "the commit")
             finally:
-                # A clean stop commits what was read; the table in memory is gone.
+                # The table is in memory, and gone then.
                 worker.send_signal(signal.SIGTERM)
                 worker.wait(60)
-        assert found == dict.fromkeys(WORDS, EACH * turn), (tmp_path / f"log-{turn}").read_text()
+        assert found == dict.fromkeys(WORDS, EACH * turn), log.read_text()
     # Faust names both policies.
     assert [policy.split(",")[0] for policy in policies(running.kafka, "totals")] == ["compact"]
