@@ -8,7 +8,7 @@ import pytest
 from tests.harness.apache_kafka import jars
 from tests.harness.wire import Wire
 
-from headrace.broker.coordinator.cluster_transactions import ClusterTransactions
+from headrace.broker.coordinator.transactions import TransactionCoordinator
 from headrace.testing import InProcessServer
 from headrace.transactions.effects import Result
 from headrace.transactions.events import Add, End, Request, Verify
@@ -20,15 +20,15 @@ PROGRAM = Path(__file__).parent / "transactions" / "Transactions.java"
 @pytest.mark.maven
 def test_records_and_offsets_are_written_exactly_once(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: set[tuple[type[Request], int]] = set()
-    send = ClusterTransactions.request
+    send = TransactionCoordinator.request
 
     async def noted(
-        self: ClusterTransactions, name: str, event: Request, given_up: Callable[[], bool] = lambda: False
+        self: TransactionCoordinator, name: str, event: Request, given_up: Callable[[], bool] = lambda: False
     ) -> Result:
         seen.add((type(event), event.version if isinstance(event, Add | End) else 0))
         return await send(self, name, event, given_up)
 
-    monkeypatch.setattr(ClusterTransactions, "request", noted)
+    monkeypatch.setattr(TransactionCoordinator, "request", noted)
     with InProcessServer() as server:
         with Wire(server.kafka) as wire:
             source, target = wire.create("source"), wire.create("target")
