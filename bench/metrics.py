@@ -32,6 +32,7 @@ from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.runtime.clock import SystemClock
 from headrace.broker.runtime.scheduler import CooperativeScheduler
 from headrace.broker.time_lag import TimeLags
+from headrace.broker.topics.cleaner import CleanerCounters
 from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.console.metrics import MetricsPage
 from headrace.kafka.errors import error_name
@@ -72,6 +73,7 @@ class _Full:
         ]
         self.groups = SimpleNamespace(runners=tuple)
         self.transactions = SimpleNamespace(coordinator=SimpleNamespace(runners=tuple), verified=Durations())
+        self.cleaner = SimpleNamespace(counted=CleanerCounters())
         self.clock = SystemClock()
         self.settings = BrokerSettings.of()
         self.quotas = SimpleNamespace(throttled={})

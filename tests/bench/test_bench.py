@@ -60,7 +60,6 @@ def test_tls() -> None:
     assert [row[:2] for row in found] == [["Headrace", load] for load in ("produce", "consume")]
 
 
-@pytest.mark.long
 def test_metrics() -> None:
     found = rows(bench("metrics", "--quick", "--rounds", "1", "--against", str(ROOT / "src")))
     assert [row[0] for row in found] == [
