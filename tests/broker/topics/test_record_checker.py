@@ -98,6 +98,15 @@ async def test_batches_behind_a_large_one_keep_their_order(log: Log, codec: int)
     assert log.appended[-1] == "later"
 
 
+async def test_a_batch_in_the_turn_after_the_last_waiting_one_is_appended(log: Log) -> None:
+    def later() -> None:
+        asyncio.get_running_loop().call_soon(log.append, "later", small())
+
+    log.append("large", large(), append=later)
+    await log.until(2)
+    assert (log.appended, log.failed) == (["large", "later"], {})
+
+
 async def test_what_expands_beyond_the_first_thread_goes_to_the_second(log: Log) -> None:
     log.append("huge", build([(b"k", bytes(17 << 20), 1, ())], codec=4))
     await log.until(1)

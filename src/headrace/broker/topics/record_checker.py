@@ -71,9 +71,9 @@ class RecordChecker:
                 given.append()
                 return
             waiting = self._waiting[stream] = deque()
-            task = asyncio.get_running_loop().create_task(self._check_waiting(waiting))
+            task = asyncio.get_running_loop().create_task(self._check_waiting(stream, waiting))
             self._tasks.add(task)
-            task.add_done_callback(partial(self._ended, stream))
+            task.add_done_callback(partial(self._ended, stream, waiting))
         waiting.append(given)
 
     def _read_here(self, checks: RecordChecks, given: CheckedBatch) -> bool:
@@ -100,7 +100,7 @@ class RecordChecker:
             raise rejected(found)
         return found.unknown
 
-    async def _check_waiting(self, waiting: deque[CheckedBatch]) -> None:
+    async def _check_waiting(self, stream: str, waiting: deque[CheckedBatch]) -> None:
         while waiting:
             first = waiting[0]
             try:
@@ -110,11 +110,15 @@ class RecordChecker:
             except TopicError as refused:
                 tell(first.done, refused, "a batch whose records were checked")
             waiting.popleft()
+        # In the turn of the last look at the queue: a batch that comes between would wait for a task that has ended.
+        del self._waiting[stream]
 
-    def _ended(self, stream: str, task: "asyncio.Task[None]") -> None:
+    def _ended(self, stream: str, waiting: deque[CheckedBatch], task: "asyncio.Task[None]") -> None:
         """Fail the batches that a cancelled task has left."""
         self._tasks.discard(task)
-        for each in self._waiting.pop(stream):
+        if self._waiting.get(stream) is waiting:
+            del self._waiting[stream]
+        for each in waiting:
             tell(each.done, StorageUnavailable("the server is stopping"), "a batch whose records were not checked")
 
     async def _check(self, checks: RecordChecks, given: CheckedBatch) -> None:
