@@ -36,6 +36,7 @@ def outcome(**changes: Any) -> report.Outcome:
         again=1,
         lags={"flights-readers": 0, "flights-archive": 0},
         table=table,
+        cancelled=figures(None),
     )
     of_table = {name: changes.pop(name) for name in ("extents", "figures", "named") if name in changes}
     return msgspec.structs.replace(good, table=msgspec.structs.replace(table, **of_table), **changes)
@@ -64,6 +65,8 @@ def test_all_well() -> None:
         ({"extents": {}, "figures": []}, ["3 rows", "exactly once", "CRC-32", "the table's figures"]),
         ({"figures": [(None, None, Figure(3, 2, 31))]}, ["the table's figures"]),
         ({"named": named(10, 20)}, ["the other table"]),
+        ({"cancelled": {}}, ["the topic flights-cancelled"]),
+        ({"cancelled": figures(None, None)}, ["the topic flights-cancelled"]),
     ],
 )
 def test_whatever_is_wrong_is_found(changes: dict[str, Any], claims: list[str]) -> None:

@@ -34,7 +34,7 @@ def send(running: Server, package: Path, rate: int, topic: str = "flights") -> S
 def test_flights_arrive_by_carrier_in_order_with_the_time_of_sending(package: Path, rate: int) -> None:
     with server() as running:
         watch = Watch(running.kafka, "flights", 2, ("readers", "archive"))
-        watch.create_topic()
+        watch.create_topics()
         began = int(time.time() * 1000)
         sender = send(running, package, rate)
         assert (sender.sent, sender.acknowledged, sender.error) == (6, 6, None)

@@ -1,4 +1,4 @@
-"""`python -m headrace.demo.lakehouse`: archive the topic with Spark, then read the table."""
+"""`python -m headrace.demo.lakehouse`: archive and copy the topic with Spark, then read the tables."""
 
 import os
 import signal
@@ -25,6 +25,8 @@ _TRIGGER_S = 2.0
 _MIN_ROWS = 100_000
 _COLUMNS = "value binary, partition int, offset long"
 _EVENT = "carrier string, month int, dep_delay int"
+_CANCELLED = '"dep_delay":null'
+"""In the JSON that the sender writes."""
 # Bits of grouping_id() that mark a total.
 _NO_CARRIER, _NO_MONTH = 2, 1
 
@@ -35,14 +37,14 @@ class Lakehouse:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._archive: archive.Archive | None = None
-        self._naming: StreamingQuery | None = None
+        self._next_to_it: list[StreamingQuery] = []
 
     def do(self, wanted: Archive | Query) -> None:
         """Execute a request. Raises SparkError."""
         if isinstance(wanted, Archive):
             self._begin(wanted)
         else:
-            self._end_naming()
+            self._end_others()
             self.close()
             say(read_tables(self._spark, wanted))
 
@@ -62,30 +64,33 @@ class Lakehouse:
             trigger_s=_TRIGGER_S,
             min_rows=_MIN_ROWS,
         )
-        self._naming = name_airlines(self._spark, wanted)
+        self._next_to_it = [name_airlines(self._spark, wanted), copy_cancelled(self._spark, wanted)]
         started = archive.start(settings, spark=self._spark, on_progress=_report)
         self._archive = started
         threading.Thread(target=_watch, args=(started,), name="archive watch", daemon=True).start()
 
-    def _end_naming(self) -> None:
-        if self._naming is None:
-            return
-        try:
-            self._naming.processAllAvailable()
-            self._naming.stop()
-        except StreamingQueryException as error:
-            raise SparkError(f"the query next to the archive ended: {' '.join(str(error).split())[:500]}") from None
+    def _end_others(self) -> None:
+        for query in self._next_to_it:
+            try:
+                query.processAllAvailable()
+                query.stop()
+            except StreamingQueryException as error:
+                raise SparkError(f"a query next to the archive ended: {' '.join(str(error).split())[:500]}") from None
 
 
-def name_airlines(spark: SparkSession, wanted: Archive) -> StreamingQuery:
-    """Start to write each flight, with its airline's name, into a Delta table."""
-    records = (
+def _records(spark: SparkSession, wanted: Archive) -> DataFrame:
+    return (
         spark.readStream.format("headrace")
         .option("redis", wanted.redis)
         .option("subscribe", wanted.topic)
         .option("startingOffsets", "earliest")
         .load()
     )
+
+
+def name_airlines(spark: SparkSession, wanted: Archive) -> StreamingQuery:
+    """Start to write each flight, with its airline's name, into a Delta table."""
+    records = _records(spark, wanted)
     events = records.select(f.from_json(f.col("value").cast("string"), _EVENT).alias("event")).select("event.*")
     names = spark.createDataFrame(flights.airlines(), "carrier string, airline string")
     writer = events.join(f.broadcast(names), "carrier", "left").writeStream.format("headrace.delta")
@@ -93,6 +98,21 @@ def name_airlines(spark: SparkSession, wanted: Archive) -> StreamingQuery:
         writer.option("checkpointLocation", f"{wanted.named}-checkpoint")
         .trigger(processingTime=f"{_TRIGGER_S} seconds")
         .start(wanted.named)
+    )
+
+
+def copy_cancelled(spark: SparkSession, wanted: Archive) -> StreamingQuery:
+    """Start to copy each canceled flight into another topic, exactly once."""
+    records = _records(spark, wanted).select("key", "value")
+    few = records.where(f.col("value").cast("string").contains(_CANCELLED)).coalesce(1)
+    return (
+        few.writeStream.format("headrace")
+        .option("kafka.bootstrap.servers", wanted.kafka)
+        .option("topic", wanted.cancelled)
+        .option("deliveryGuarantee", "exactly-once")
+        .option("checkpointLocation", f"{wanted.named}-{wanted.cancelled}")
+        .trigger(processingTime=f"{_TRIGGER_S} seconds")
+        .start()
     )
 
 

@@ -100,12 +100,14 @@ class Ended(msgspec.Struct, tag=True, frozen=True):
 
 
 class Archive(msgspec.Struct, tag=True, frozen=True):
-    """Start the archive and the table with airlines' names."""
+    """Start the archive, the table with airlines' names and the topic of canceled flights."""
 
     topic: str
     table: str
     named: str
     """The other table."""
+    cancelled: str
+    """The other topic."""
     redis: str
     kafka: str
     group: str

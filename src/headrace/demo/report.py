@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from headrace.demo import cancelled
 from headrace.demo.flights import WHOLE, Figure, Figures, Group, Tally, carriers, compare, months
 from headrace.demo.messages import Queried, Read, Ready
 
@@ -50,6 +51,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     lags: Mapping[str, int]
     """Final lag by group."""
     table: Queried
+    cancelled: Figures
+    """Counted in the topic of the canceled flights."""
 
     @property
     def total(self) -> int:
@@ -96,6 +99,10 @@ def check(outcome: Outcome) -> list[Check]:
         Check(
             "so are those of the other table, by the airlines' names, read without Spark",
             compare(outcome.by_airline, {(name, month): figure for name, month, figure in table.named}),
+        ),
+        Check(
+            f"the topic {cancelled.TOPIC}, written by Spark exactly once, has each of the canceled flights once",
+            compare(cancelled.of(outcome.package), outcome.cancelled),
         ),
     ]
 

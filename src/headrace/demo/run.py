@@ -12,7 +12,7 @@ import msgspec
 from confluent_kafka import KafkaException
 from rich.console import Console
 
-from headrace.demo import flights, messages, report
+from headrace.demo import cancelled, flights, messages, report
 from headrace.demo.board import Board, Member
 from headrace.demo.flights import WHOLE, Figures
 from headrace.demo.processes import Child, DirectoryRefused, Heard, end, prepare_directory
@@ -98,7 +98,7 @@ class Demo:
         with self._board:
             ready = self._start()
             self._stream(ready)
-            outcome = self._look_back()
+            outcome = self._look_back(ready)
         checks = report.check(outcome)
         report.show(self._console, outcome, checks)
         agreed = all(check.holds for check in checks)
@@ -147,9 +147,11 @@ class Demo:
         assert ready is not None
         board.say(f"server ready  kafka={ready.kafka} http={ready.http} storage={ready.storage}", "green")
         self._watch = Watch(ready.kafka, TOPIC, PARTITIONS, (READERS, ARCHIVE))
-        self._watch.create_topic()
+        self._watch.create_topics(cancelled.TOPIC)
         self._spark.ask(
-            messages.Archive(TOPIC, str(self._table), str(self._named), ready.storage, ready.kafka, ARCHIVE)
+            messages.Archive(
+                TOPIC, str(self._table), str(self._named), cancelled.TOPIC, ready.storage, ready.kafka, ARCHIVE
+            )
         )
         board.say(f"topic {TOPIC} with {PARTITIONS} partitions")
         board.say(f"console {ready.http}", "bold green")
@@ -233,7 +235,7 @@ class Demo:
 
     # End
 
-    def _look_back(self) -> report.Outcome:
+    def _look_back(self, ready: messages.Ready) -> report.Outcome:
         assert self._spark is not None
         assert self._sender is not None
         assert self._watch is not None
@@ -260,6 +262,7 @@ class Demo:
             again=self._coverage.again,
             lags={group: seen.lag(group) for group in (READERS, ARCHIVE)},
             table=self._queried,
+            cancelled=cancelled.read(ready.kafka, PARTITIONS),
         )
 
     def _stay(self, ready: messages.Ready) -> None:
@@ -318,7 +321,7 @@ class Demo:
             case messages.SparkReady(version=version, java=java):
                 self._board.say(
                     f"Spark {version} ready on Java {java}, archives {TOPIC} into {self._table.name} and writes "
-                    f"{self._named.name}, joined with the airlines' names",
+                    f"{self._named.name}, joined with the airlines' names, and the topic {cancelled.TOPIC}",
                     "green",
                 )
             case messages.Ready():

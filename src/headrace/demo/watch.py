@@ -57,10 +57,11 @@ class Watch:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def create_topic(self) -> None:
-        """Create the topic. Raises KafkaException."""
-        topic = NewTopic(self._topic, num_partitions=self._partitions)
-        self._admin.create_topics([topic])[self._topic].result(timeout=_PATIENCE_S)
+    def create_topics(self, *others: str) -> None:
+        """Create the topic, and others with as many partitions. Raises KafkaException."""
+        topics = [NewTopic(name, num_partitions=self._partitions) for name in (self._topic, *others)]
+        for created in self._admin.create_topics(topics).values():
+            created.result(timeout=_PATIENCE_S)
 
     def stream(self, partition: int) -> str:
         """Return a partition's Redis key. Raises KafkaException."""
