@@ -187,7 +187,7 @@ class RedisLogs(Searching):
             :13
         ]
         log.term, log.id = int(term), log_id
-        *cleaned, writing = told[13:]
+        *cleaned, writing, copied = told[13:]
         log.cleaned = segment_rows.decode(cleaned)
         log.writing = int(writing) if writing else None
         if set_aside:
@@ -196,6 +196,12 @@ class RedisLogs(Searching):
                 stream=stream,
                 entries=set_aside,
                 to=foreign_of(stream),
+            )
+        if copied:
+            _log.error(
+                "the list of a log's cleaned segments was deleted by another program, and is made again from its copy",
+                stream=stream,
+                key=clean_of(stream),
             )
         if int(missing):
             _log.error("the last records of a log were deleted by another program", stream=stream, records=int(missing))
