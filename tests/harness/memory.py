@@ -450,6 +450,8 @@ class MemoryTransactions:
         """States in the order of their writes."""
         self.answers: asyncio.Event | None = None
         """What a save waits for, where storage hangs."""
+        self.error: Exception | None = None
+        """What a save raises."""
         self.forgotten: list[str] = []
 
     async def names(self) -> list[str]:
@@ -463,6 +465,8 @@ class MemoryTransactions:
     async def save(self, name: str, change: TransactionChange, view: int | None = None) -> None:
         if self.answers is not None:
             await self.answers.wait()
+        if self.error is not None:
+            raise self.error
         self._shared.check()
         if isinstance(change, SaveTransaction):
             self.stored[name] = change.state
