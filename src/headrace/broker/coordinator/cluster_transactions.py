@@ -31,6 +31,7 @@ from headrace.topics.errors import (
     TransactionUnverified,
 )
 from headrace.topics.model import Append
+from headrace.topics.transactions import OpenTransaction as OpenInLog
 from headrace.transactions.effects import AddResult, LookupResult, Result, VerifyResult, refusal
 from headrace.transactions.errors import RETRIABLE, TransactionError
 from headrace.transactions.events import Add, Lookup, Request, Verify
@@ -238,16 +239,23 @@ class ClusterTransactions:
 
     async def may_end(self, group: str, transaction: OpenTransaction) -> bool:
         """See `OpenTransactions`."""
-        event = Lookup(
-            token=object(),
-            producer_id=transaction.producer_id,
-            epoch=transaction.producer_epoch,
-            participant=GroupId(group),
+        return await self._look_up(
+            transaction.transactional_id, transaction.producer_id, transaction.producer_epoch, GroupId(group)
         )
-        result = await self._ask(transaction.transactional_id, event, lambda: False)
+
+    async def may_end_in(self, transaction: OpenInLog, partition: PartitionId) -> bool:
+        """Return whether a transaction may still end in a partition. False is reliable.
+
+        Raises StorageUnavailable if it is unknown now.
+        """
+        return await self._look_up(transaction.transactional_id, transaction.producer_id, transaction.epoch, partition)
+
+    async def _look_up(self, transactional_id: str, producer_id: int, epoch: int, participant: Participant) -> bool:
+        event = Lookup(token=object(), producer_id=producer_id, epoch=epoch, participant=participant)
+        result = await self._ask(transactional_id, event, lambda: False)
         assert isinstance(result, LookupResult)
         if result.error is not None:
-            raise StorageUnavailable(f"transactional ID {transaction.transactional_id!r}: {result.error.name}")
+            raise StorageUnavailable(f"transactional ID {transactional_id!r}: {result.error.name}")
         return result.open
 
     async def stop(self) -> None:
