@@ -376,7 +376,7 @@ class VirtualClusters:
                 return
             await broker.topics.delete_all()
             # Topics that have moved to other clusters would never learn the outcome.
-            await broker.transactions.coordinator.end_all()
+            await broker.transactions.end_all()
             await broker.stop()
             for group in await broker.storage.groups.load():
                 await broker.storage.groups.save(group.name, [DropGroup()])
