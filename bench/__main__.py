@@ -8,6 +8,7 @@ from importlib import import_module
 BENCHES = {
     "kafka": "produce, consume, requests and latency through the Kafka listener",
     "transactions": "throughput and latency of transactions, and Apache Kafka's",
+    "cleaner": "passes of the cleaner over compacted topics, and Apache Kafka's",
     "tls": "the Kafka listener with and without TLS, and Apache Kafka's",
     "native": "native topics, log topics and redis-benchmark's XADD",
     "oci": "messages in and out through the OCI API",

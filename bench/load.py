@@ -132,8 +132,15 @@ class Worker:
 
     def start(self) -> None:
         """Start the load."""
+        self._tell("go")
+
+    def stop(self) -> None:
+        """End a load that goes on until it is told so."""
+        self._tell("stop")
+
+    def _tell(self, word: str) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.write(b"go\n")
+        self._process.stdin.write(f"{word}\n".encode())
         self._process.stdin.flush()
 
     def result(self, kind: type[Any]) -> Any:

@@ -74,9 +74,12 @@ def load(target: Target, tasks: Sequence[Any]) -> Run:
 
 
 @contextlib.contextmanager
-def headrace(topic: str, partitions: int, fsync: str = "no") -> Iterator[tuple[Target, Server]]:
-    """A server on a temporary data directory, with one topic."""
-    with server(arguments=["--fsync", fsync]) as started:
+def headrace(
+    topic: str, partitions: int, fsync: str = "no", settings: Sequence[str] = ()
+) -> Iterator[tuple[Target, Server]]:
+    """A server on a temporary data directory, with one topic, and with further settings (`KEY=VALUE`)."""
+    given = [word for each in settings for word in ("--set", each)]
+    with server(arguments=["--fsync", fsync, *given]) as started:
         with Wire(started.kafka) as client:
             client.create(topic, partitions)
         yield (

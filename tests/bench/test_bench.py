@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent.parent
 # Each measures for a moment, with everything started for it; only what hangs is to end by this.
 pytestmark = pytest.mark.timeout(600)
 NAMES = (
-    *("kafka", "transactions", "tls", "native", "oci", "groups", "cluster", "scale", "metrics", "startup"),
+    *("kafka", "transactions", "cleaner", "tls", "native", "oci", "groups", "cluster", "scale", "metrics", "startup"),
     *("store", "spark", "cold", "sinks", "records", "codec"),
 )
 
@@ -66,6 +66,15 @@ def test_transactions() -> None:
         "commit alone, 1 partition p50", "commit alone, 1 partition p99",
         "from begin to committed, 16 partitions p50", "from begin to committed, 16 partitions p99",
         "8 producers, one-record transactions", "8 producers, p50", "8 producers, p99",
+    ]  # fmt: skip
+    assert "-" not in [row[2] for row in found]
+
+
+@pytest.mark.long
+def test_the_cleaner() -> None:
+    found = rows(bench("cleaner", "--quick", "--megabytes", "1", "--batches", "500"))
+    assert [row[0] for row in found if row[0].endswith(" cleaned")] == [
+        "16 KB batches: bytes cleaned", "one-record batches: bytes cleaned", "one-record batches: batches cleaned",
     ]  # fmt: skip
     assert "-" not in [row[2] for row in found]
 
