@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent.parent
 pytestmark = pytest.mark.timeout(600)
 NAMES = (
     *("kafka", "transactions", "cleaner", "tls", "native", "oci", "groups", "cluster", "scale", "metrics", "startup"),
-    *("store", "spark", "cold", "sinks", "records", "codec"),
+    *("recovery", "store", "spark", "cold", "sinks", "records", "codec"),
 )
 
 
@@ -126,6 +126,7 @@ def test_the_oci_listener() -> None:
         ("groups", ["--members", "20", "--rounds", "1"], "two consumers join, confluent-kafka"),
         ("scale", [], "3"),
         ("startup", ["--rounds", "1"], "start to ready"),
+        ("recovery", ["--transactions", "300"], "a log with 300 committed transactions"),
         ("store", ["--sizes", "16384"], "16,384"),
         ("cold", ["--records", "3000", "--fetches", "5"], "at a random offset"),
         ("records", ["--rounds", "1", "--megabytes", "0.05"], "check a batch of 170 bytes"),
