@@ -24,7 +24,7 @@ from bench.figures import HEADRACE, KAFKA, Figures, figures_table
 from bench.load import LIMIT_S, LoadFailed, Produce, Worker
 from bench.machine import client_library, describe
 from bench.probe_load import Probe, Probed
-from bench.processes import peak_mb, reset_peak, resident_mb
+from bench.processes import cpu_s, peak_mb, reset_peak, resident_mb
 from bench.table import Cell
 from bench.targets import Target, headrace, kafka, load
 from headrace.testing import Server
@@ -64,7 +64,7 @@ class Cleaned(Protocol):
 
     target: Target
     storage: str | None
-    pids: Callable[[], list[int]]
+    pid: int
 
     def clean(self, topic: str, compact: Callable[[], None]) -> Pass:
         """Let a topic become compacted, and wait for the pass. Raises LoadFailed."""
@@ -76,7 +76,7 @@ class Ours:
     def __init__(self, target: Target, server: Server) -> None:
         self.target = target
         self.storage: str | None = server.storage
-        self.pids = lambda: [server.pid]
+        self.pid = server.pid
         self._link = redis.Redis.from_url(server.storage)
         self._http = server.http
 
@@ -118,7 +118,7 @@ class Theirs:
 
     def __init__(self, target: Target, logs: Path) -> None:
         self.target = target
-        self.pids = lambda: list(target.processes().values())
+        (self.pid,) = target.processes().values()
         self._logs = logs
 
     def clean(self, topic: str, compact: Callable[[], None]) -> Pass:
@@ -205,17 +205,20 @@ class Bench:
                 time.sleep(self._idle_s)
                 idle.stop()
                 before: Probed = idle.result(Probed)
-            (pid,) = server.pids()
+            pid, processes = server.pid, list(server.target.processes().values())
             memory = resident_mb(pid)
             reset_peak(pid)
             with Worker(probes) as busy:
                 busy.start()
+                spent_s = -sum(map(cpu_s, processes))
                 done = server.clean(topic, partial(_compact, admin, topic))
+                spent_s += sum(map(cpu_s, processes))
                 busy.stop()
                 during: Probed = busy.result(Probed)
             if number >= 0:
                 self._count(shape, name, records, done, before, during)
                 self._figures.add(f"{shape}: server memory, peak over before", name, peak_mb(pid) - memory)
+                self._figures.add(f"{shape}: CPU", name, spent_s / (done.bytes_read / 1e9))
 
     def _count(self, shape: str, name: str, records: int, done: Pass, before: Probed, during: Probed) -> None:
         add = self._figures.add
@@ -240,6 +243,7 @@ class Bench:
         if shape == _ONE_RECORD:
             found.append(row(f"{shape}: batches cleaned", "batches/s", ">= 150,000"))
         found += [
+            row(f"{shape}: CPU", "s/GB"),
             row(f"{shape}: server memory, peak over before", "MB", f"<= {map_mb:.1f}"),
             row(f"{shape}: Redis memory, peak over before", "MB", "<= 67.1"),
             row(f"{shape}: Redis memory, after to before", "ratio"),

@@ -16,8 +16,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from bench.figures import HEADRACE, KAFKA, Figures, figures_table
 from bench.load import Consume, Produce, Worker
 from bench.machine import client_library, describe
+from bench.processes import cpu_s
 from bench.table import Cell
-from bench.targets import Target, headrace, kafka, load
+from bench.targets import Run, Target, headrace, kafka, load
 from bench.transactional_load import Transact, Transacted
 
 PARTITIONS = 4
@@ -112,6 +113,8 @@ class Bench:
                 row(plain, "MB/s"),
                 row(transactional, "MB/s", ">= Kafka's"),
                 share(f"produce with to without, {size} B", transactional, plain, ">= 0.9"),
+                row(_cpu(plain), "s/GB"),
+                row(_cpu(transactional), "s/GB"),
                 row(uncommitted, "MB/s"),
                 row(committed, "MB/s"),
                 share(f"committed to uncommitted, {size} B", committed, uncommitted, ">= 0.95"),
@@ -130,13 +133,17 @@ class Bench:
                     servers=target.address, topic=topics[name], partitions=PARTITIONS, records=records, size=size,
                     settings=_SETTINGS, transaction_ms=TRANSACTION_MS if name == _TRANSACTIONAL else None,
                 )  # fmt: skip
-                self._count(f"{name}, {size} B", server, number, load(target, [task]).rate * size / 1e6)
+                self._moved(f"{name}, {size} B", server, number, load(target, [task]), size)
             for name in (_UNCOMMITTED, _COMMITTED)[::turn]:
                 consume = Consume(
                     servers=target.address, topic=topics[_TRANSACTIONAL], partitions=list(range(PARTITIONS)),
                     isolation=name.rpartition(" ")[2], records=records,
                 )  # fmt: skip
-                self._count(f"{name}, {size} B", server, number, load(target, [consume]).rate * size / 1e6)
+                self._moved(f"{name}, {size} B", server, number, load(target, [consume]), size)
+
+    def _moved(self, figure: str, server: str, number: int, done: Run, size: int) -> None:
+        self._count(figure, server, number, done.rate * size / 1e6)
+        self._count(_cpu(figure), server, number, sum(done.cpu_s.values()) / (done.records * size / 1e9))
 
     # Small transactions
 
@@ -153,31 +160,39 @@ class Bench:
             row(commit.format("1 partition", "p99"), "ms", "<= 10 ms, <= Kafka's"),
             row(whole.format(f"{_WIDE} partitions", "p50"), "ms", "<= Kafka's"),
             row(whole.format(f"{_WIDE} partitions", "p99"), "ms"),
+            row(_cpu("1 partition"), "ms each"),
+            row(_cpu(f"{_WIDE} partitions"), "ms each"),
         ]
 
     def _single(self, partitions: int, server: str, number: int) -> None:
-        found = self._transact(server, partitions, [list(range(partitions))], self._volume.single)
         words = f"{partitions} partition{'s' if partitions > 1 else ''}"
+        places = [list(range(partitions))]
+        found = self._transact(server, number, _cpu(words), partitions, places, self._volume.single)
         for name, delays in (("from begin to committed", found.whole), ("commit alone", found.commit)):
             for percentile, value in (("p50", delays.p50), ("p99", delays.p99)):
                 self._count(f"{name}, {words} {percentile}", server, number, value)
 
     def producers(self) -> list[list[Cell]]:
         """Several producers at once, each with transactions of one record."""
-        figures = [f"{PRODUCERS} producers, {name}" for name in ("one-record transactions", "p50", "p99")]
+        figures = rate, p50, p99 = [
+            f"{PRODUCERS} producers, {name}" for name in ("one-record transactions", "p50", "p99")
+        ]
 
         def turn(server: str, number: int) -> None:
             places = [[partition] for partition in range(PRODUCERS)]
-            found = self._transact(server, PRODUCERS, places, self._volume.each)
+            found = self._transact(server, number, _cpu(rate), PRODUCERS, places, self._volume.each)
             for figure, value in zip(figures, (found.rate, found.whole.p50, found.whole.p99), strict=True):
                 self._count(figure, server, number, value)
 
         self._in_turns(turn)
-        rate, p50, p99 = figures
         row = self._figures.row
-        return [row(rate, "transactions/s", ">= 1.5 of Kafka"), row(p50, "ms"), row(p99, "ms")]
+        return [
+            row(rate, "transactions/s", ">= 1.5 of Kafka"), row(p50, "ms"), row(p99, "ms"), row(_cpu(rate), "ms each"),
+        ]  # fmt: skip
 
-    def _transact(self, server: str, partitions: int, places: list[list[int]], transactions: int) -> Transacted:
+    def _transact(
+        self, server: str, number: int, cpu: str, partitions: int, places: list[list[int]], transactions: int
+    ) -> Transacted:
         target = self._targets[server]
         with self._topic(target, partitions) as topic:
             task = Transact(
@@ -185,8 +200,11 @@ class Bench:
                 warm_up=min(50, transactions // 2),
             )  # fmt: skip
             with Worker(task) as worker:
+                before = _cpu_s(target)
                 worker.start()
                 found: Transacted = worker.result(Transacted)
+                spent_ms = 1e3 * (_cpu_s(target) - before)
+                self._count(cpu, server, number, spent_ms / (transactions * len(places)))
                 return found
 
     # Rounds
@@ -208,3 +226,11 @@ class Bench:
             yield name
         finally:
             admin.delete_topics([name])[name].result(30)
+
+
+def _cpu(figure: str) -> str:
+    return f"{figure}: CPU"
+
+
+def _cpu_s(target: Target) -> float:
+    return sum(cpu_s(pid) for pid in target.processes().values())

@@ -61,11 +61,14 @@ def test_transactions() -> None:
     assert [row[0] for row in found] == [
         "produce without transactions, 100 B", "produce, transactions of 100 ms, 100 B",
         "produce with to without, 100 B",
+        "produce without transactions, 100 B: CPU", "produce, transactions of 100 ms, 100 B: CPU",
         "consume read_uncommitted, 100 B", "consume read_committed, 100 B", "committed to uncommitted, 100 B",
         "from begin to committed, 1 partition p50", "from begin to committed, 1 partition p99",
         "commit alone, 1 partition p50", "commit alone, 1 partition p99",
         "from begin to committed, 16 partitions p50", "from begin to committed, 16 partitions p99",
+        "1 partition: CPU", "16 partitions: CPU",
         "8 producers, one-record transactions", "8 producers, p50", "8 producers, p99",
+        "8 producers, one-record transactions: CPU",
     ]  # fmt: skip
     assert "-" not in [row[2] for row in found]
 
