@@ -10,7 +10,7 @@ import time
 import uuid
 import zlib
 from base64 import urlsafe_b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -105,8 +105,13 @@ def tool(main: str, *words: str, limit_s: float = 240) -> str:
 
 
 @contextlib.contextmanager
-def apache_kafka(home: Path) -> Iterator[ApacheKafka]:
-    """A broker with its data in `home`. Raises RuntimeError with the end of its log when it does not start."""
+def apache_kafka(
+    home: Path, settings: Sequence[str] = (), options: Sequence[str] = ("-Xmx512m",)
+) -> Iterator[ApacheKafka]:
+    """A broker with its data in `home`, with further settings (`KEY=VALUE`) and these options of its JVM.
+
+    Raises RuntimeError with the end of its log when it does not start.
+    """
     java = shutil.which("java")
     if java is None or shutil.which("mvn") is None:
         raise RuntimeError("java or mvn is not installed")
@@ -114,11 +119,12 @@ def apache_kafka(home: Path) -> Iterator[ApacheKafka]:
     (home / "log4j2.properties").write_text(_LOG4J)
     _make_certificate(home)
     config = home / "server.properties"
-    config.write_text(
-        _PROPERTIES.format(plain=plain, secure=secure, controller=controller, home=home, user=USER, password=PASSWORD)
+    given = _PROPERTIES.format(
+        plain=plain, secure=secure, controller=controller, home=home, user=USER, password=PASSWORD
     )
+    config.write_text(given + "".join(f"{each}\n" for each in settings))
     log = home / "server.log"
-    run = [java, f"-Dlog4j2.configurationFile={home}/log4j2.properties", "-Xmx512m", "-cp", jars()]
+    run = [java, f"-Dlog4j2.configurationFile={home}/log4j2.properties", *options, "-cp", jars()]
     cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     scram = f"SCRAM-SHA-512=[name={USER},password={PASSWORD}]"
     with log.open("ab") as sink:
