@@ -27,6 +27,7 @@ USER, PASSWORD = "alice", "the-secret"
 _ROOT = Path(__file__).parents[2]
 _POM = _ROOT / "tests" / "spark" / "apache_kafka" / "pom.xml"
 _PROGRAMS = _ROOT / "tests" / "clients" / "programs" / "pom.xml"
+_FLINK = _ROOT / "tests" / "clients" / "flink" / "pom.xml"
 _FETCH_S, _FORMAT_S, _START_S = 600, 240, 240
 _PROPERTIES = """process.roles=broker,controller
 node.id=1
@@ -79,6 +80,11 @@ def jars() -> str:
 def program_jars() -> str:
     """The class path of Kafka Streams, Connect with its file connectors, and MirrorMaker 2. Raises as `jars`."""
     return _fetched(_PROGRAMS, _ROOT / "build" / "apache-kafka-programs")
+
+
+def flink_jars() -> str:
+    """The class path of Flink, its connector for Kafka, and its own version of Kafka's clients. Raises as `jars`."""
+    return _fetched(_FLINK, _ROOT / "build" / "flink")
 
 
 def _fetched(pom: Path, folder: Path) -> str:
