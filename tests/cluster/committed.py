@@ -65,13 +65,16 @@ class Outcomes:
         self.committed: set[str] = set()
         self.aborted: set[str] = set()
         self.unknown = 0
+        self.numbers = 0
+        """Numbers of the committed ones."""
         self.writes: dict[str, Writes] = {}
         """Transaction -> what it has written, or meant to write, to the compacted topic."""
         self._lock = threading.Lock()
 
-    def note(self, name: str, *, commit: bool) -> None:
+    def note(self, name: str, *, commit: bool, numbers: int = 0) -> None:
         with self._lock:
             (self.committed if commit else self.aborted).add(name)
+            self.numbers += numbers
 
     def lost(self) -> None:
         """A mover does not know how its transaction has ended."""

@@ -69,7 +69,7 @@ SETTINGS: dict[str, Any] = {
     "broker_session_timeout_ms": 1_500,
     "broker_heartbeat_interval_ms": 200,
     "headrace_adopt_prefixes": ADOPTED,
-    "log_cleaner_backoff_ms": 300,
+    "log_cleaner_backoff_ms": 1_000,
 }
 Where = tuple[Brokers, Happening, redis.Redis | None]
 """Brokers, what may happen to them, and a client of their Redis where it gets streams that become topics."""
