@@ -27,6 +27,7 @@ USER, PASSWORD = "alice", "the-secret"
 _ROOT = Path(__file__).parents[2]
 _POM = _ROOT / "tests" / "spark" / "apache_kafka" / "pom.xml"
 _PROGRAMS = _ROOT / "tests" / "clients" / "programs" / "pom.xml"
+_CONNECTOR = _ROOT / "tests" / "spark" / "format_kafka" / "pom.xml"
 _FETCH_S, _FORMAT_S, _START_S = 600, 240, 240
 _PROPERTIES = """process.roles=broker,controller
 node.id=1
@@ -79,6 +80,12 @@ def jars() -> str:
 def program_jars() -> str:
     """The class path of Kafka Streams, Connect with its file connectors, and MirrorMaker 2. Raises as `jars`."""
     return _fetched(_PROGRAMS, _ROOT / "build" / "apache-kafka-programs")
+
+
+def connector_jars() -> str:
+    """What gives Spark `format("kafka")`, for `spark.jars`: paths with commas between. Raises as `jars`."""
+    folder = Path(_fetched(_CONNECTOR, _ROOT / "build" / "spark-kafka")).parent
+    return ",".join(str(path) for path in sorted(folder.glob("*.jar")))
 
 
 def _fetched(pom: Path, folder: Path) -> str:
