@@ -28,6 +28,7 @@ _ROOT = Path(__file__).parents[2]
 _POM = _ROOT / "tests" / "spark" / "apache_kafka" / "pom.xml"
 _PROGRAMS = _ROOT / "tests" / "clients" / "programs" / "pom.xml"
 _FLINK = _ROOT / "tests" / "clients" / "flink" / "pom.xml"
+_CONNECTOR = _ROOT / "tests" / "spark" / "format_kafka" / "pom.xml"
 _FETCH_S, _FORMAT_S, _START_S = 600, 240, 240
 _PROPERTIES = """process.roles=broker,controller
 node.id=1
@@ -85,6 +86,12 @@ def program_jars() -> str:
 def flink_jars() -> str:
     """The class path of Flink, its connector for Kafka, and its own version of Kafka's clients. Raises as `jars`."""
     return _fetched(_FLINK, _ROOT / "build" / "flink")
+
+
+def connector_jars() -> str:
+    """What gives Spark `format("kafka")`, for `spark.jars`: paths with commas between. Raises as `jars`."""
+    folder = Path(_fetched(_CONNECTOR, _ROOT / "build" / "spark-kafka")).parent
+    return ",".join(str(path) for path in sorted(folder.glob("*.jar")))
 
 
 def _fetched(pom: Path, folder: Path) -> str:
