@@ -45,6 +45,7 @@ from headrace.topics.transactions import (
     AbortedTotal,
     AbortedTransaction,
     AbortedTransactions,
+    Producers,
     TransactionChanges,
     Transactions,
 )
@@ -294,9 +295,11 @@ class RedisLogs(Searching):
         await kept.replay(start, end, found)
         return found
 
-    async def aborted(self, stream: str, offset: int, before: int, end: int) -> list[AbortedTransaction]:
+    async def aborted(
+        self, stream: str, offset: int, before: int, end: int, producers: Producers | None = None
+    ) -> list[AbortedTransaction]:
         """Return saved aborted transactions; see `broker.log_ports.LogStorage`. Raises StorageUnavailable."""
-        return await aborted_between(self._shards.at(stream), stream, offset, before, end)
+        return await aborted_between(self._shards.at(stream), stream, offset, before, end, producers)
 
     def forget(self, stream: str, lost: Lost) -> None:
         """See `broker.log_ports.LogStorage.forget`."""
