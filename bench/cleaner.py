@@ -114,10 +114,9 @@ _READ_BYTES = "headrace_log_cleaner_read_bytes_total "
 class Theirs:
     """Apache Kafka, whose files show how far it is."""
 
-    storage = None
-
     def __init__(self, target: Target, logs: Path) -> None:
         self.target = target
+        self.storage: str | None = None
         (self.pid,) = target.processes().values()
         self._logs = logs
 
