@@ -259,7 +259,7 @@ class Bench:
 
     @contextlib.contextmanager
     def _topic(self, admin: AdminClient, records: int) -> Iterator[str]:
-        """A topic for a round, which is not compacted, and one for the requests beside it."""
+        """A topic for a round, which is not compacted, and one for the probes."""
         name = f"bench-{next(self._numbers)}"
         segment = max(_LEAST_SEGMENT_BYTES, records * RECORD_BYTES // _SEGMENTS)
         config = {

@@ -1,6 +1,6 @@
 """What small requests take while a server does something else: a Produce, an ApiVersions and an XADD, again and again.
 
-Like the other loads, it runs in a process of its own (`python -m bench.probe_load TASK`), until it is told to stop.
+Like the other loads, it runs in a process of its own (`python -m bench.probe_load TASK`), until `Worker.stop`.
 """
 
 import sys
