@@ -114,10 +114,9 @@ _READ_BYTES = "headrace_log_cleaner_read_bytes_total "
 class Theirs:
     """Apache Kafka, whose files show how far it is."""
 
-    storage = None
-
     def __init__(self, target: Target, logs: Path) -> None:
         self.target = target
+        self.storage: str | None = None
         (self.pid,) = target.processes().values()
         self._logs = logs
 
@@ -260,7 +259,7 @@ class Bench:
 
     @contextlib.contextmanager
     def _topic(self, admin: AdminClient, records: int) -> Iterator[str]:
-        """A topic for a round, which is not compacted, and one for the requests beside it."""
+        """A topic for a round, which is not compacted, and one for the probes."""
         name = f"bench-{next(self._numbers)}"
         segment = max(_LEAST_SEGMENT_BYTES, records * RECORD_BYTES // _SEGMENTS)
         config = {

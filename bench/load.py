@@ -135,7 +135,7 @@ class Worker:
         self._tell("go")
 
     def stop(self) -> None:
-        """End a load that goes on until it is told so."""
+        """End a load that has no end of its own."""
         self._tell("stop")
 
     def _tell(self, word: str) -> None:

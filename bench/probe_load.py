@@ -1,6 +1,6 @@
 """What small requests take while a server does something else: a Produce, an ApiVersions and an XADD, again and again.
 
-Like the other loads, it runs in a process of its own (`python -m bench.probe_load TASK`), until it is told to stop.
+Like the other loads, it runs in a process of its own (`python -m bench.probe_load TASK`), until `Worker.stop`.
 """
 
 import sys
@@ -67,7 +67,7 @@ def probe(task: Probe) -> Probed:
         call()
     begin()
     stopped = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.readline(), stopped.set()), daemon=True).start()
+    threading.Thread(target=_await_stop, args=(stopped,), daemon=True).start()
     while not stopped.is_set() or len(taken["ping"]) < 2:
         for name, call in probes.items():
             began = time.monotonic_ns()
@@ -77,6 +77,11 @@ def probe(task: Probe) -> Probed:
     return Probed(
         summed_up(taken["produce"]), summed_up(taken["ping"]), summed_up(taken["xadd"]) if "xadd" in taken else None
     )
+
+
+def _await_stop(stopped: threading.Event) -> None:
+    sys.stdin.readline()
+    stopped.set()
 
 
 if __name__ == "__main__":

@@ -108,7 +108,7 @@ async def _fill(log: LeaderPartition, storage: RedisStorage, transactions: int, 
     """Let producers end transactions of one record, one after the other each."""
     numbers = count(1)
 
-    def admit(_topic: str, _index: int, _append: Append, done: AdmitDone) -> None:
+    def admit(topic: str, index: int, append: Append, done: AdmitDone) -> None:
         done(next(numbers))
 
     log.admission.admit = admit

@@ -117,6 +117,8 @@ class Bench:
                 row(_cpu(transactional), "s/GB"),
                 row(uncommitted, "MB/s"),
                 row(committed, "MB/s"),
+                row(_cpu(uncommitted), "s/GB"),
+                row(_cpu(committed), "s/GB"),
                 share(f"committed to uncommitted, {size} B", committed, uncommitted, ">= 0.95"),
             ]
         return rows
