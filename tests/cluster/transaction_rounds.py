@@ -177,7 +177,7 @@ class Load:
             wait_for(self._has_followed, "the consumer to read all")
         except AssertionError as error:
             state = evidence(self._over, self._topics.group, self._topics, PARTITIONS)
-            told = f"{error}: {self._left()} are left\n{state}\n{self._follower.places}\n{self._movers.places()}"
+            told = f"{error}: {self._left()} are left\n{state}\n{self._follower.positions}\n{self._movers.places()}"
             raise AssertionError(told) from None
         assert not self._follower.told, self._follower.told
         self._check_target()
@@ -217,7 +217,7 @@ class Load:
         return all(stable == ends for stable, ends in found.values())
 
     def _has_followed(self) -> bool:
-        read = self._follower.places
+        read = self._follower.positions
         return all(
             read[topic, partition] >= end for topic, ends in self._ends.items() for partition, end in enumerate(ends)
         )
@@ -248,7 +248,7 @@ class Load:
             found = committed_records(self._over.kafka, topic, [0] * PARTITIONS)
         for partition, log in enumerate(found):
             place = topic, partition
-            check_again(self._follower.records[place], self._follower.places[place], log, f"{topic} {partition}")
+            check_again(self._follower.records[place], self._follower.positions[place], log, f"{topic} {partition}")
         check_kept(found, committed, values_of_keys(committed, outcomes))
 
 

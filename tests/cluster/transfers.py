@@ -274,9 +274,9 @@ class Follower(Threads):
 
     def __init__(self, kafka: str, topics: Sequence[str], partitions: int) -> None:
         """It begins at once, with the first offsets."""
-        self.places = {(topic, partition): 0 for topic in topics for partition in range(partitions)}
+        self.positions = {(topic, partition): 0 for topic in topics for partition in range(partitions)}
         """Topic and partition -> the offset up to which it has read."""
-        self.records: dict[tuple[str, int], dict[int, Record]] = {place: {} for place in self.places}
+        self.records: dict[tuple[str, int], dict[int, Record]] = {place: {} for place in self.positions}
         self.told: list[str] = []
         """Errors that no reader may get."""
         self._kafka = kafka
@@ -294,7 +294,7 @@ class Follower(Threads):
             "check.crcs": True,
         }
         consumer = Consumer({**_SETTINGS, **settings})
-        consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in self.places])
+        consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in self.positions])
         try:
             while not self.stopping.is_set():
                 for message in consumer.consume(500, 0.1):
@@ -314,12 +314,12 @@ class Follower(Threads):
         assert offset is not None
         place = topic, partition
         if error is not None:
-            self.places[place] = max(offset, self.places[place])
+            self.positions[place] = max(offset, self.positions[place])
             return
-        if offset < self.places[place]:
-            self.told.append(f"{place}: offset {offset} after {self.places[place]}")
+        if offset < self.positions[place]:
+            self.told.append(f"{place}: offset {offset} after {self.positions[place]}")
         self.records[place][offset] = record_of(message)
-        self.places[place] = offset + 1
+        self.positions[place] = offset + 1
 
 
 def record_of(message: Message) -> Record:
