@@ -60,6 +60,33 @@ rootLogger.appenderRef.out.ref = out
 """
 
 
+class Node:
+    """The process of a broker, on ports and with data that stay."""
+
+    def __init__(self, command: Sequence[str], ports: Sequence[int], log: Path) -> None:
+        self._command, self._ports, self._log = command, ports, log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Of the process that was started last."""
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it, and wait until it listens. Raises RuntimeError with the end of its log."""
+        with self._log.open("ab") as sink:
+            self._process = subprocess.Popen(self._command, stdout=sink, stderr=sink)
+        for port in self._ports:
+            _wait_for(port, self._process, self._log)
+
+    def kill(self) -> None:
+        """SIGKILL, if it runs."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
 class ApacheKafka(NamedTuple):
     """A running broker."""
 
@@ -69,8 +96,13 @@ class ApacheKafka(NamedTuple):
     """HOST:PORT with TLS, PLAIN and SCRAM-SHA-512, for `USER` with `PASSWORD`."""
     certificate: Path
     """PEM of the certificate that its clients trust."""
-    pid: int = 0
-    """Of its process; 0: it was not started here."""
+    node: Node | None = None
+    """None: it was not started here."""
+
+    @property
+    def pid(self) -> int:
+        """Of its process; 0: it was not started here."""
+        return 0 if self.node is None else self.node.pid
 
 
 def jars() -> str:
@@ -147,13 +179,12 @@ def apache_kafka(
         )
         if done.returncode:
             raise RuntimeError(log.read_text()[-4_000:])
-        with subprocess.Popen([*run, "kafka.Kafka", str(config)], stdout=sink, stderr=sink) as broker:
-            try:
-                for port in (plain, secure):
-                    _wait_for(port, broker, log)
-                yield ApacheKafka(f"127.0.0.1:{plain}", f"127.0.0.1:{secure}", home / "ca.pem", broker.pid)
-            finally:
-                broker.kill()
+    node = Node([*run, "kafka.Kafka", str(config)], (plain, secure), log)
+    try:
+        node.start()
+        yield ApacheKafka(f"127.0.0.1:{plain}", f"127.0.0.1:{secure}", home / "ca.pem", node)
+    finally:
+        node.kill()
 
 
 def _wait_for(port: int, broker: "subprocess.Popen[bytes]", log: Path) -> None:

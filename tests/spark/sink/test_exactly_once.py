@@ -182,7 +182,12 @@ def test_a_batch_that_is_written_in_part_stops_the_query(target: Sink) -> None:
 
 @pytest.mark.parametrize("decided", [False, True])
 def test_a_query_that_stands_still_for_longer_than_the_timeout(broker: Server, decided: bool) -> None:
-    target = Sink(broker.kafka, 2, {"kafka.transaction.timeout.ms": "1000"})
+    stand_still(broker.kafka, decided=decided)
+
+
+def stand_still(bootstrap: str, *, decided: bool) -> None:
+    """Let the server abort a batch before or after its decision, and write it again."""
+    target = Sink(bootstrap, 2, {"kafka.transaction.timeout.ms": "5000"})
     attempt = target.begin()
     prepared = [target.task(attempt, 0, "a"), target.task(attempt, 0, "b")]
     if decided:
