@@ -267,7 +267,7 @@ def test_any_bytes_as_batches_to_be_cleaned(
     stored: list[Any] = [bounded(batch) for batch in batches]
     for kind, log in ((accelerator.open_offset_map, stored), (PureOffsetMap, batches)):
         offsets = kind(slots, SEED)
-        sections = [None if section is None else bounded(section)] * len(batches)
+        sections: list[Any] = [None if section is None else bounded(section)] * len(batches)
         added = offsets.add(log, sections, flags)
         found.append((added, offsets.clean(log, sections, flags, now, horizon, clean_segment)))
     assert found[0] == found[1]

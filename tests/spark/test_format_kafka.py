@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
@@ -92,8 +92,10 @@ def copied(frame: "DataFrame", checkpoint: Path, **sink: str) -> None:
 
 def in_real_time(frame: "DataFrame", checkpoint: Path, **sink: str) -> "StreamingQuery":
     """Copy to a topic in batches that are longer than the test: what comes out did not wait for the end of one."""
-    writer = frame.select("key", "value").writeStream.format("kafka").options(**sink).outputMode("update")
-    return writer.option("checkpointLocation", str(checkpoint)).trigger(realTime="30 minutes").start()
+    # PySpark's stubs do not know the trigger yet.
+    writer: Any = frame.select("key", "value").writeStream.format("kafka").options(**sink).outputMode("update")
+    query: StreamingQuery = writer.option("checkpointLocation", str(checkpoint)).trigger(realTime="30 minutes").start()
+    return query
 
 
 def wait_for(at: Server, topic: str, query: "StreamingQuery", wanted: set[int], partitions: int = 1) -> list[int]:
