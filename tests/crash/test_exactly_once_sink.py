@@ -4,23 +4,21 @@
 """
 
 import json
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
 from tests.crash.killed_query import ONCE_STEPS, VICTIMS, Copy, Session, doubled
-from tests.harness.apache_kafka import apache_kafka
+from tests.harness.sink_servers import Target, target
 
 from headrace.client import options as client_options
-from headrace.client.cluster import Cluster as ClientCluster
+from headrace.client.cluster import Cluster
 from headrace.client.transactions import Transactions
-from headrace.testing import Server
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.matrix, pytest.mark.timeout(7200)]
 
@@ -34,45 +32,14 @@ SHORT = PATIENT | {"kafka.transaction.timeout.ms": "30000"}
 """Long enough for a batch on a busy machine to come to its decision."""
 
 
-@dataclass(frozen=True)
-class Cluster:
-    """What a query writes to."""
-
-    name: str
-    kafka: str
-    victims: Mapping[str, Callable[[], None]]
-    """Its processes: each call kills one and starts it again."""
-
-
 @pytest.fixture(scope="module", params=["headrace", pytest.param("kafka", marks=pytest.mark.maven)])
-def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    if request.param == "kafka":
-        with apache_kafka(tmp_path_factory.mktemp("kafka")) as kafka:
-            node = kafka.node
-            assert node is not None
-
-            def restart_kafka() -> None:
-                node.kill()
-                node.start()
-
-            yield Cluster("kafka", kafka.plain, {"broker": restart_kafka})
-        return
-    with tempfile.TemporaryDirectory(prefix="headrace-") as folder, Server(Path(folder) / "data") as server:
-
-        def restart_server() -> None:
-            server.kill()
-            server.start()
-
-        def restart_storage() -> None:
-            server.kill_storage()
-            server.wait()
-            server.start()
-
-        yield Cluster("headrace", server.kafka, {"broker": restart_server, "storage": restart_storage})
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    with target(request.param, tmp_path_factory.mktemp("kafka")) as started:
+        yield started
 
 
 @pytest.mark.parametrize("victims", [VICTIMS, ("broker",), ("storage",)], ids="-".join)
-def test_each_row_is_there_once_whatever_is_killed(cluster: Cluster, victims: tuple[str, ...], tmp_path: Path) -> None:
+def test_each_row_is_there_once_whatever_is_killed(cluster: Target, victims: tuple[str, ...], tmp_path: Path) -> None:
     """A query for each step; all of them are at their steps when a victim is killed, and the next runs go on."""
     if not {*victims} <= {*VICTIMS, *cluster.victims}:
         pytest.skip("a broker of Kafka is its own storage")
@@ -108,16 +75,16 @@ def test_each_row_is_there_once_whatever_is_killed(cluster: Cluster, victims: tu
         assert len(found) == len(victims) * ROWS
 
 
-def no_more_ongoing(cluster: Cluster) -> None:
+def no_more_ongoing(cluster: Target) -> None:
     """Wait until the server has aborted every open transaction."""
     given = client_options.parse({client_options.SERVERS: cluster.kafka})
     assert given is not None
-    transactions = Transactions(ClientCluster(given))
+    transactions = Transactions(Cluster(given))
     while transactions.ongoing(bool):
         time.sleep(0.2)
 
 
-def test_a_query_that_is_stopped_for_longer_than_the_timeout(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_query_that_is_stopped_for_longer_than_the_timeout(cluster: Target, tmp_path: Path) -> None:
     """It dies, or stands still. Before the decision nothing is lost; of a part after it, nothing is swallowed."""
     copies = {step: Copy(cluster.kafka, f"stopped-{step}", tmp_path / step) for step in ("commit", "stored", "decided")}
     parted = Copy(cluster.kafka, "stopped-some", tmp_path / "some")
