@@ -171,7 +171,7 @@ def test_aborted_records_are_left_out(spark: "SparkSession", running: Server, tm
     assert numbers_of(spark, **options(running, subscribe=source)) == [*range(50)]
     stream = spark.readStream.format("kafka").options(**given, includeHeaders="true", startingOffsets="earliest").load()
     copied(stream, tmp_path / "checkpoint", **options(running, topic=sink))
-    # Its last transaction is aborted: the log ends with records that nobody is to see.
+    # Its last transaction is aborted: the log ends with records that no one may see.
     kept += produce_in_transactions(running, source, range(50, 70), 10)
     copied(stream, tmp_path / "checkpoint", **options(running, topic=sink))
     assert numbers_of(spark, **options(running, subscribe=sink)) == kept

@@ -326,7 +326,7 @@ async def test_a_coordinator_ends_a_transaction_for_another_broker(world: World)
     assert await transactions.answer(RemoteQuestion.to_end("default", "unknown")) == RemoteAnswer()
 
 
-async def test_a_transaction_that_does_not_end_is_told_to_the_other_broker(
+async def test_the_other_broker_learns_of_a_transaction_that_does_not_end(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await world.topic()
