@@ -79,7 +79,7 @@ class StoppingWriter(DataSourceStreamArrowWriter):
             self._step("sending")
             add(self_, batch.slice(half))
 
-        TaskWriter.add = stopping_add  # type: ignore[method-assign]
+        TaskWriter.add = stopping_add  # type: ignore[assignment, method-assign]
 
     def _stop_within(self, participants: int) -> None:
         """Stop after requests of this commit; this process runs no other one."""

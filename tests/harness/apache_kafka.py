@@ -27,6 +27,8 @@ USER, PASSWORD = "alice", "the-secret"
 _ROOT = Path(__file__).parents[2]
 _POM = _ROOT / "tests" / "spark" / "apache_kafka" / "pom.xml"
 _PROGRAMS = _ROOT / "tests" / "clients" / "programs" / "pom.xml"
+_FLINK = _ROOT / "tests" / "clients" / "flink" / "pom.xml"
+_CONNECTOR = _ROOT / "tests" / "spark" / "format_kafka" / "pom.xml"
 _FETCH_S, _FORMAT_S, _START_S = 600, 240, 240
 _PROPERTIES = """process.roles=broker,controller
 node.id=1
@@ -113,6 +115,17 @@ def program_jars() -> str:
     return _fetched(_PROGRAMS, _ROOT / "build" / "apache-kafka-programs")
 
 
+def flink_jars() -> str:
+    """The class path of Flink, its connector for Kafka, and its own version of Kafka's clients. Raises as `jars`."""
+    return _fetched(_FLINK, _ROOT / "build" / "flink")
+
+
+def connector_jars() -> str:
+    """What gives Spark `format("kafka")`, for `spark.jars`: paths with commas between. Raises as `jars`."""
+    folder = Path(_fetched(_CONNECTOR, _ROOT / "build" / "spark-kafka")).parent
+    return ",".join(str(path) for path in sorted(folder.glob("*.jar")))
+
+
 def _fetched(pom: Path, folder: Path) -> str:
     complete = folder / f"complete-{zlib.crc32(pom.read_bytes()):08x}"
     if not complete.exists():
@@ -137,8 +150,13 @@ def tool(main: str, *words: str, limit_s: float = 240) -> str:
 
 
 @contextlib.contextmanager
-def apache_kafka(home: Path) -> Iterator[ApacheKafka]:
-    """A broker with its data in `home`. Raises RuntimeError with the end of its log when it does not start."""
+def apache_kafka(
+    home: Path, settings: Sequence[str] = (), options: Sequence[str] = ("-Xmx512m",)
+) -> Iterator[ApacheKafka]:
+    """A broker with its data in `home`, with further settings (`KEY=VALUE`) and these options of its JVM.
+
+    Raises RuntimeError with the end of its log when it does not start.
+    """
     java = shutil.which("java")
     if java is None or shutil.which("mvn") is None:
         raise RuntimeError("java or mvn is not installed")
@@ -146,11 +164,12 @@ def apache_kafka(home: Path) -> Iterator[ApacheKafka]:
     (home / "log4j2.properties").write_text(_LOG4J)
     _make_certificate(home)
     config = home / "server.properties"
-    config.write_text(
-        _PROPERTIES.format(plain=plain, secure=secure, controller=controller, home=home, user=USER, password=PASSWORD)
+    given = _PROPERTIES.format(
+        plain=plain, secure=secure, controller=controller, home=home, user=USER, password=PASSWORD
     )
+    config.write_text(given + "".join(f"{each}\n" for each in settings))
     log = home / "server.log"
-    run = [java, f"-Dlog4j2.configurationFile={home}/log4j2.properties", "-Xmx512m", "-cp", jars()]
+    run = [java, f"-Dlog4j2.configurationFile={home}/log4j2.properties", *options, "-cp", jars()]
     cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     scram = f"SCRAM-SHA-512=[name={USER},password={PASSWORD}]"
     with log.open("ab") as sink:

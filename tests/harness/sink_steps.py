@@ -39,6 +39,6 @@ def report_steps(participants: int, reached: Callable[[str], None]) -> Callable[
         Transactions.end_all = end_all  # type: ignore[method-assign]
 
     Transactions.commit_offsets = reporting_commit  # type: ignore[method-assign, assignment]
-    Transactions.end = reporting_end  # type: ignore[method-assign, assignment]
-    Transactions.end_all = reporting_ends  # type: ignore[method-assign, assignment]
+    Transactions.end = reporting_end  # type: ignore[method-assign]
+    Transactions.end_all = reporting_ends  # type: ignore[method-assign]
     return restore
