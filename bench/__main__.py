@@ -17,6 +17,7 @@ BENCHES = {
     "startup": "start to ready, memory when idle, and the help of the command line",
     "store": "the ceiling of the embedded Valkey: append script and reads",
     "spark": "batch reads, the archive, how soon records are seen, local[2]",
+    "realtime": "Spark's real-time mode, from topic to topic",
     "cold": "old records from the archive, by one Fetch",
     "sinks": "Spark's rows into topics and Delta tables, local[2]",
     "records": "record batches: check, build, walk, Arrow columns",
