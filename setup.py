@@ -46,7 +46,7 @@ def extensions() -> list[Extension]:
     compiled = (
         "_compiled.c", "_header.c", "_crc32c.c", "_record.c", "_columns.c", "_encode.c", "_messages.c", "_publish.c",
         "_base64.c", "_receipts.c", "_find.c", "_checks.c", "_some.c",
-        "_offset_map.c", "_clean.c",
+        "_offset_map.c", "_clean.c", "_merge.c",
     )  # fmt: skip
     streams = ("_streams.c", "_header_text.c", "_base64.c", "_crc32c.c", "_record.c")
     headers = tuple(

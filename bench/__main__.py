@@ -7,6 +7,8 @@ from importlib import import_module
 
 BENCHES = {
     "kafka": "produce, consume, requests and latency through the Kafka listener",
+    "transactions": "throughput and latency of transactions, and Apache Kafka's",
+    "cleaner": "passes of the cleaner over compacted topics, and Apache Kafka's",
     "tls": "the Kafka listener with and without TLS, and Apache Kafka's",
     "native": "native topics, log topics and redis-benchmark's XADD",
     "oci": "messages in and out through the OCI API",
@@ -15,6 +17,7 @@ BENCHES = {
     "scale": "membership and metadata of 10, 100 and 1 000 brokers, measured and simulated",
     "metrics": "what counting costs a request, and how long a scrape holds the loop",
     "startup": "start to ready, memory when idle, and the help of the command line",
+    "recovery": "becoming the leader of a log with many aborted transactions",
     "store": "the ceiling of the embedded Valkey: append script and reads",
     "spark": "batch reads, the archive, how soon records are seen, local[2]",
     "realtime": "Spark's real-time mode, from topic to topic",

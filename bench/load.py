@@ -4,6 +4,8 @@ A worker prepares, reports that it is ready, begins on request, and answers with
 of the monotonic clock, which all processes of a machine share.
 """
 
+import os
+import random
 import statistics
 import struct
 import subprocess
@@ -24,6 +26,7 @@ _POOL_BYTES = 8 << 20
 _CHUNK_BYTES = 64 << 10
 _BACKLOG_BYTES = 64 << 20
 _POLL_S = 0.05
+_REST_S = 0.2
 _AT_ONCE = 10_000
 
 
@@ -44,6 +47,10 @@ class Produce(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """How to connect (`security.protocol` and the like)."""
     bytes_s: float | None = None
     """Of values, at most; None: as fast as it goes."""
+    transaction_ms: int | None = None
+    """The transactions that all this is in; None: in none."""
+    keys: int = 0
+    """How many there are, of which each record has one at random; 0: no record has one."""
 
 
 class Consume(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -53,6 +60,9 @@ class Consume(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     topic: str
     partitions: list[int]
     security: dict[str, str] = {}
+    isolation: str = "read_committed"
+    records: int | None = None
+    """How many are to come; None: one for each offset, of which there are more in logs with transactions."""
 
 
 class Send(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -122,8 +132,15 @@ class Worker:
 
     def start(self) -> None:
         """Start the load."""
+        self._tell("go")
+
+    def stop(self) -> None:
+        """End a load that has no end of its own."""
+        self._tell("stop")
+
+    def _tell(self, word: str) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.write(b"go\n")
+        self._process.stdin.write(f"{word}\n".encode())
         self._process.stdin.flush()
 
     def result(self, kind: type[Any]) -> Any:
@@ -179,7 +196,12 @@ def _producer(servers: str, settings: dict[str, str], topic: str) -> Any:
     return found
 
 
-def _consumer(servers: str, topic: str, security: Mapping[str, str] = MappingProxyType({})) -> Any:
+def _consumer(
+    servers: str,
+    topic: str,
+    security: Mapping[str, str] = MappingProxyType({}),
+    isolation: str = "read_committed",
+) -> Any:
     from confluent_kafka import Consumer  # noqa: PLC0415
 
     found = Consumer(
@@ -190,6 +212,7 @@ def _consumer(servers: str, topic: str, security: Mapping[str, str] = MappingPro
             "auto.offset.reset": "error",
             # Its default of a second is how long a partition rests whose queue was full for a moment.
             "fetch.queue.backoff.ms": 1,
+            "isolation.level": isolation,
             "log_level": 3,
             **security,
         }
@@ -199,7 +222,10 @@ def _consumer(servers: str, topic: str, security: Mapping[str, str] = MappingPro
 
 
 def _produce(task: Produce, begin: Callable[[], int]) -> Span:
-    producer = _producer(task.servers, {**task.settings, **task.security}, task.topic)
+    settings = {**task.settings, **task.security}
+    if task.transaction_ms is not None:
+        settings["transactional.id"] = f"{task.topic}-{os.getpid()}"
+    producer = _producer(task.servers, settings, task.topic)
     per_chunk = max(1, min(_CHUNK_BYTES // task.size, task.records // task.partitions))
     pool = values(task.size, per_chunk * max(1, _POOL_BYTES // (per_chunk * task.size)))
     chunks = [[{"value": value} for value in pool[at : at + per_chunk]] for at in range(0, len(pool), per_chunk)]
@@ -207,6 +233,8 @@ def _produce(task: Produce, begin: Callable[[], int]) -> Span:
     clock, sent, turn = _Clock(), 0, 0
     places = range(task.partitions)
     before = sum(_log_ends(task.servers, task.topic, places, task.security))
+    transactions = None if task.transaction_ms is None else _Transactions(producer, task.transaction_ms)
+    chance = random.Random(task.keys)
     began = begin()
     while sent < task.records:
         while len(producer) > backlog:
@@ -214,17 +242,47 @@ def _produce(task: Produce, begin: Callable[[], int]) -> Span:
             clock.check(f"{len(producer)} records were not acknowledged")
         if task.bytes_s is not None:
             _wait_until(began + int(sent * task.size / task.bytes_s * 1e9), producer)
+        if transactions is not None:
+            transactions.proceed()
         chunk = chunks[turn % len(chunks)][: task.records - sent]
+        if task.keys:
+            chunk = [{**each, "key": b"key-%010d" % chance.randrange(task.keys)} for each in chunk]
         sent += producer.produce_batch(task.topic, chunk, partition=turn % task.partitions)
         turn += 1
     while producer.flush(1):
         clock.check(f"{len(producer)} records were not acknowledged")
+    if transactions is not None:
+        transactions.end()
     span = Span(began, time.monotonic_ns(), sent)
     # At least: other workers may write to the same topic. Consuming shows the exact number.
     found = sum(_log_ends(task.servers, task.topic, places, task.security)) - before
     if found < sent:
         raise LoadFailed(f"the log holds {found} of {sent} records")
     return span
+
+
+class _Transactions:
+    """A producer's transactions, one after the other."""
+
+    def __init__(self, producer: Any, each_ms: int) -> None:
+        self._producer = producer
+        self._each_ns = each_ms * 1_000_000
+        self._due: int | None = None
+        producer.init_transactions(LIMIT_S)
+
+    def proceed(self) -> None:
+        """Begin one, when there is none or it is time for the next."""
+        now = time.monotonic_ns()
+        if self._due is not None and now < self._due:
+            return
+        self.end()
+        self._producer.begin_transaction()
+        self._due = time.monotonic_ns() + self._each_ns
+
+    def end(self) -> None:
+        if self._due is not None:
+            self._producer.commit_transaction(LIMIT_S)
+            self._due = None
 
 
 def _wait_until(due: int, producer: Any) -> None:
@@ -237,7 +295,8 @@ def _wait_until(due: int, producer: Any) -> None:
 def _log_ends(servers: str, topic: str, partitions: Sequence[int], security: Mapping[str, str]) -> list[int]:
     from confluent_kafka import TopicPartition  # noqa: PLC0415
 
-    consumer = _consumer(servers, topic, security)
+    # Kafka writes the marker of a transaction after it has answered.
+    consumer = _consumer(servers, topic, security, "read_uncommitted")
     try:
         places = (TopicPartition(topic, partition) for partition in partitions)
         return [consumer.get_watermark_offsets(place, timeout=60)[1] for place in places]
@@ -248,9 +307,9 @@ def _log_ends(servers: str, topic: str, partitions: Sequence[int], security: Map
 def _consume(task: Consume, begin: Callable[[], int]) -> Span:
     from confluent_kafka import OFFSET_BEGINNING, TopicPartition  # noqa: PLC0415
 
-    consumer = _consumer(task.servers, task.topic, task.security)
+    consumer = _consumer(task.servers, task.topic, task.security, task.isolation)
     ends = _log_ends(task.servers, task.topic, task.partitions, task.security)
-    clock, received, wanted = _Clock(), 0, sum(ends)
+    clock, received, wanted = _Clock(), 0, sum(ends) if task.records is None else task.records
     began = begin()
     consumer.assign([TopicPartition(task.topic, partition, OFFSET_BEGINNING) for partition in task.partitions])
     while received < wanted:
@@ -262,7 +321,11 @@ def _consume(task: Consume, begin: Callable[[], int]) -> Span:
     span = Span(began, time.monotonic_ns(), received)
     # As many as there are, and every partition read to its end: none is missing, none came twice.
     reached = [place.offset for place in consumer.position(consumer.assignment())]
-    if sorted(reached) != sorted(ends):
+    if task.records is not None:
+        # Behind the last record there are markers, which consumers do not show.
+        if more := consumer.consume(1, timeout=_REST_S):
+            raise LoadFailed(f"more than {wanted} records arrived: {more[0].offset()} in {more[0].partition()}")
+    elif sorted(reached) != sorted(ends):
         raise LoadFailed(f"partitions were read up to {reached}, their ends are {ends}")
     consumer.close()
     return span
@@ -305,9 +368,13 @@ def _receive(task: Receive, begin: Callable[[], int]) -> Delays:
             raise LoadFailed(f"record {number} arrived where {expected} was due")
         delays.append(arrived - due)
     consumer.close()
-    counted = delays[task.warm_up :]
-    cuts = statistics.quantiles(counted, n=100, method="inclusive")
-    return Delays(p50=cuts[49] / 1e6, p99=cuts[98] / 1e6, longest=max(counted) / 1e6)
+    return summed_up(delays[task.warm_up :])
+
+
+def summed_up(taken: Sequence[int]) -> Delays:
+    """Of times in ns, of which there are two at least."""
+    cuts = statistics.quantiles(taken, n=100, method="inclusive")
+    return Delays(p50=cuts[49] / 1e6, p99=cuts[98] / 1e6, longest=max(taken) / 1e6)
 
 
 def begin() -> int:

@@ -66,6 +66,11 @@ def peak_mb(pid: int) -> float:
     return _kib(Path(f"/proc/{pid}/status"), "VmHWM:") * 1024 / 1e6
 
 
+def resident_mb(pid: int) -> float:
+    """The memory it has resident now, to compare with `peak_mb`."""
+    return _kib(Path(f"/proc/{pid}/status"), "VmRSS:") * 1024 / 1e6
+
+
 def memory_mb(pid: int) -> float:
     """The memory it has now, in MB; pages that processes share are divided among them (PSS)."""
     return _kib(Path(f"/proc/{pid}/smaps_rollup"), "Pss:") * 1024 / 1e6

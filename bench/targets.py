@@ -1,20 +1,31 @@
-"""What a load is sent to: a fresh Headrace, or the broker that does nothing. Each is gone at the end of its block."""
+"""What a load is sent to: a fresh Headrace, Apache Kafka, or the broker that does nothing.
+
+Each is gone at the end of its block.
+"""
 
 import contextlib
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import redis
+from tests.harness.apache_kafka import apache_kafka
 from tests.harness.wire import Wire
 
 from bench.load import Span, Worker, seconds
 from bench.processes import cpu_s, peak_mb, reset_peak
 from headrace.testing import Server, server
 
-SERVER, VALKEY, NULL = "server", "valkey", "null"
+SERVER, VALKEY, NULL, KAFKA = "server", "valkey", "null", "Kafka"
+_JVM = (
+    *("-Xms1G", "-Xmx1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
+    *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"),
+)
+"""What Kafka's own script gives its broker."""
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -63,9 +74,12 @@ def load(target: Target, tasks: Sequence[Any]) -> Run:
 
 
 @contextlib.contextmanager
-def headrace(topic: str, partitions: int, fsync: str = "no") -> Iterator[tuple[Target, Server]]:
-    """A server on a temporary data directory, with one topic."""
-    with server(arguments=["--fsync", fsync]) as started:
+def headrace(
+    topic: str, partitions: int, fsync: str = "no", settings: Sequence[str] = ()
+) -> Iterator[tuple[Target, Server]]:
+    """A server on a temporary data directory, with one topic, and with further settings (`KEY=VALUE`)."""
+    given = [word for each in settings for word in ("--set", each)]
+    with server(arguments=["--fsync", fsync, *given]) as started:
         with Wire(started.kafka) as client:
             client.create(topic, partitions)
         yield (
@@ -82,6 +96,16 @@ def _entries(storage: str) -> int:
     """Entries in all Redis Streams: a record batch each."""
     with redis.Redis.from_url(storage) as link:
         return sum(int(link.xlen(key)) for key in link.scan_iter(_type="stream"))
+
+
+@contextlib.contextmanager
+def kafka(*settings: str) -> Iterator[tuple[Target, Path]]:
+    """Apache Kafka with further settings (`KEY=VALUE`), and the directory of its logs. Needs Java and Maven."""
+    with (
+        tempfile.TemporaryDirectory(prefix="kafka-") as name,
+        apache_kafka(Path(name), settings, _JVM) as started,
+    ):
+        yield Target(started.plain, lambda: {KAFKA: started.pid}), Path(name) / "log"
 
 
 @contextlib.contextmanager

@@ -84,8 +84,12 @@ def clients() -> Iterable[tuple[str, str, str]]:
     """Return (client, version, lane) of the clients of Kafka and OCI that the tests run."""
     java = _found("tests/clients/oci/java/pom.xml", r"<sdk.version>([\d.]+)<")
     kafka = _found("tests/spark/apache_kafka/pom.xml", r"<artifactId>kafka_2.13</artifactId>\s*<version>([\d.]+)<")
-    connector = _found("tests/spark/format_kafka/pom.xml", r"<version>([\d.]+)</version>\n *<!--")
+    own = _found("tests/spark/format_kafka/pom.xml", r"<version>([\d.]+)</version>\n *<!--")
     programs = _found("tests/clients/programs/pom.xml", r"<artifactId>kafka-streams</artifactId>\s*<version>([\d.]+)<")
+    flink = _found("tests/clients/flink/pom.xml", r"<flink>([\d.]+)<")
+    connector = _found(
+        "tests/clients/flink/pom.xml", r"<artifactId>flink-connector-kafka</artifactId>\s*<version>([^<]+)<"
+    )
     return (
         ("confluent-kafka (librdkafka)", _pinned("confluent-kafka"), "`servers`"),
         ("kafka-python", _pinned("kafka-python"), "`servers`"),
@@ -93,7 +97,8 @@ def clients() -> Iterable[tuple[str, str, str]]:
         ("kcat with librdkafka 2.0.2", "1.7.1, from Debian 12", "`apt`"),
         ("Java clients and tools of Apache Kafka", kafka, "`maven`, `security`"),
         ("Kafka Streams, Kafka Connect, MirrorMaker 2", programs, "`maven`"),
-        ('Spark\'s own [`format("kafka")`](guides/spark-kafka.md)', connector, "`format-kafka`"),
+        ("Apache Flink, with its connector for Kafka", f"{flink}, {connector}", "`maven`"),
+        ('Spark\'s own [`format("kafka")`](guides/spark-kafka.md)', own, "`format-kafka`"),
         ("franz-go", _found("tests/clients/secured/go/go.mod", r"franz-go v([\d.]+)"), "`go`, `security`"),
         ("sarama", _found("tests/clients/transactions/go/go.mod", r"sarama v([\d.]+)"), "`go`"),
         ("KafkaJS", _found("tests/clients/transactions/node/package.json", r'"kafkajs": "([\d.]+)"'), "`npm`"),

@@ -11,8 +11,8 @@ ROOT = Path(__file__).parent.parent.parent
 # Each measures for a moment, with everything started for it; only what hangs is to end by this.
 pytestmark = pytest.mark.timeout(600)
 NAMES = (
-    *("kafka", "tls", "native", "oci", "groups", "cluster", "scale", "metrics", "startup"),
-    *("store", "spark", "realtime", "cold", "sinks", "records", "codec"),
+    *("kafka", "transactions", "cleaner", "tls", "native", "oci", "groups", "cluster", "scale", "metrics", "startup"),
+    *("recovery", "store", "spark", "realtime", "cold", "sinks", "records", "codec"),
 )
 
 
@@ -52,6 +52,35 @@ def test_throughput(codec: str) -> None:
     found = rows(bench("kafka", "--quick", *given))
     assert [row[:4] for row in found] == [[name, "100 B", "16KB", codec] for name in ("produce", "consume", "catch up")]
     assert "-" not in [cell for row in found for cell in row]
+
+
+@pytest.mark.long
+def test_transactions() -> None:
+    given = ["--sizes", "100", "--megabytes", "0.3", "--transactions", "10"]
+    found = rows(bench("transactions", "--quick", *given))
+    assert [row[0] for row in found] == [
+        "produce without transactions, 100 B", "produce, transactions of 100 ms, 100 B",
+        "produce with to without, 100 B",
+        "produce without transactions, 100 B: CPU", "produce, transactions of 100 ms, 100 B: CPU",
+        "consume read_uncommitted, 100 B", "consume read_committed, 100 B",
+        "consume read_uncommitted, 100 B: CPU", "consume read_committed, 100 B: CPU", "committed to uncommitted, 100 B",
+        "from begin to committed, 1 partition p50", "from begin to committed, 1 partition p99",
+        "commit alone, 1 partition p50", "commit alone, 1 partition p99",
+        "from begin to committed, 16 partitions p50", "from begin to committed, 16 partitions p99",
+        "1 partition: CPU", "16 partitions: CPU",
+        "8 producers, one-record transactions", "8 producers, p50", "8 producers, p99",
+        "8 producers, one-record transactions: CPU",
+    ]  # fmt: skip
+    assert "-" not in [row[2] for row in found]
+
+
+@pytest.mark.long
+def test_the_cleaner() -> None:
+    found = rows(bench("cleaner", "--quick", "--megabytes", "1", "--batches", "500"))
+    assert [row[0] for row in found if row[0].endswith(" cleaned")] == [
+        "16 KB batches: bytes cleaned", "one-record batches: bytes cleaned", "one-record batches: batches cleaned",
+    ]  # fmt: skip
+    assert "-" not in [row[2] for row in found]
 
 
 @pytest.mark.long
@@ -101,6 +130,7 @@ def test_the_oci_listener() -> None:
         ("groups", ["--members", "20", "--rounds", "1"], "two consumers join, confluent-kafka"),
         ("scale", [], "3"),
         ("startup", ["--rounds", "1"], "start to ready"),
+        ("recovery", ["--transactions", "300"], "a log with 300 committed transactions"),
         ("store", ["--sizes", "16384"], "16,384"),
         ("cold", ["--records", "3000", "--fetches", "5"], "at a random offset"),
         ("records", ["--rounds", "1", "--megabytes", "0.05"], "check a batch of 170 bytes"),

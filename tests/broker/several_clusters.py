@@ -41,6 +41,7 @@ class World:
         self.epoch = 0
         self.cache = CacheBudget(1 << 20)
         self.clusters: VirtualClusters
+        self.clock: ManualClock
         self.storage: RedisStorage
         self.told: list[tuple[str, str]] = []
 
@@ -50,6 +51,7 @@ class World:
         await link.set(Keyspace().epoch, self.epoch)
         self.storage = await RedisStorage.open(self.url, link, self.epoch)
         settings, clock = BrokerSettings.of(self.given), ManualClock()
+        self.clock = clock
         self.clusters = VirtualClusters(
             self.storage,
             settings,

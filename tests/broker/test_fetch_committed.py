@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from tests.broker.transactional import Log, sent
+from tests.harness import memory
 
-from headrace.broker import fetch
 from headrace.broker.fetch import DelayedFetch, Found, PartitionFetch, Wakeups
 from headrace.broker.partition.cache import Buffer, next_offset
 from headrace.broker.partition.leader import LeaderPartition
@@ -203,7 +203,7 @@ async def test_a_list_of_many_has_only_producers_of_what_is_returned(
     await log.partition.save_producers()
     if older:
         log.storage.logs.aborted_total.most = 1
-        monkeypatch.setattr(fetch, "MOST_UNRELATED", 10)
+        monkeypatch.setattr(memory, "MOST_UNRELATED", 10)
     log.ended.clear()
     log.finish(commit=False, producer=50)
     assert (log.partition.aborted_from > 0) == older

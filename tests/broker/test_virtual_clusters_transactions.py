@@ -11,7 +11,9 @@ from tests.harness.redis import RedisServer
 from tests.harness.waiting import until
 
 from headrace.broker.broker import Broker
+from headrace.broker.coordinator.late_transactions import GRACE_MS
 from headrace.broker.coordinator.participants import ClusterParticipants
+from headrace.broker.other_clusters import ServerClusters
 from headrace.broker.partition.source import COMMITTED, UNCOMMITTED
 from headrace.broker.virtual_clusters import DEFAULT
 from headrace.records.build import build
@@ -19,6 +21,7 @@ from headrace.topics.errors import StorageUnavailable
 from headrace.topics.model import Appended
 from headrace.transactions.effects import EndResult, InitResult
 from headrace.transactions.events import End, Init
+from headrace.transactions.model import PartitionId, TransactionSettings
 
 
 @pytest.fixture
@@ -63,6 +66,28 @@ def ends(broker: Broker, topic: str) -> tuple[int, int]:
     log = broker.topics.partition(topic, 0).log
     assert log is not None
     return log.visible_end(UNCOMMITTED), log.visible_end(COMMITTED)
+
+
+async def test_a_late_transaction_of_a_topic_that_has_moved_is_known_to_the_cluster_that_it_left(world: World) -> None:
+    clusters = world.clusters
+    blue = await clusters.create("blue", {})
+    await clusters.create("green", {})
+    await begin(blue, "t")
+    await clusters.move("t", "blue", DEFAULT)
+    live = clusters.default.topics.get("t")
+    log = live.partitions[0].log
+    assert log is not None
+    assert log.transactions is not None
+    (transaction,) = log.transactions.open.values()
+    others = ServerClusters(clusters, DEFAULT)
+    assert not await clusters.default.transactions.may_end_in(transaction, PartitionId(live.topic.id, 0))
+    assert await others.may_end(transaction, live.topic.id, 0)
+    await blue.transactions.coordinator.drop_all()
+    assert not await others.may_end(transaction, live.topic.id, 0)
+    world.clock.advance(TransactionSettings().max_timeout_ms + GRACE_MS)
+    await until(lambda: ends(clusters.default, "t") == (1, 0))
+    world.clock.advance(GRACE_MS)
+    await until(lambda: ends(clusters.default, "t") == (2, 2))
 
 
 @pytest.mark.parametrize("restarts", [False, True])

@@ -52,7 +52,7 @@ class World:
         """The first offset that an open transaction hides."""
         return self.clusters[1].offsets_at({self.place: LATEST})[self.place]
 
-    def ongoing(self) -> list[Identity]:
+    def ongoing(self) -> list[Identity] | None:
         return self.other.ongoing(lambda name: name == self.name)
 
     def committed(self) -> dict[TopicPartition, Committed]:

@@ -39,16 +39,22 @@ class Accidents(Protocol):
         """Wait until everything is there again."""
 
 
+Happening = Callable[[Sequence[str], Sequence[str], random.Random], Accidents]
+"""What may happen, given the topics and the transactional IDs that there are."""
+
+
 class OfBrokers:
     """They are killed, stopped, ended in order, started again; topics come and go at one or another."""
 
-    def __init__(self, over: Brokers, chance: random.Random) -> None:
-        self._over, self._random = over, chance
+    def __init__(self, over: Brokers, chance: random.Random, *, harming: bool = False) -> None:
+        """`harming`: only what brokers have to recover from."""
+        self._over, self._random, self._harming = over, chance, harming
 
     @property
     def acts(self) -> Sequence[Act]:
         """What may happen."""
-        return (self.kill, self.sleep, self.end, self.start, self.topics)
+        harms = (self.kill, self.sleep, self.end)
+        return harms if self._harming else (*harms, self.start, self.topics)
 
     def mend(self) -> None:
         """Start the brokers that do not run, and wait until all agree on the membership."""

@@ -9,15 +9,15 @@ primaries with a replica each. With `--network` each of these nine has its own h
 - Another producer writes a native topic of adopted Redis Streams, and a group of two reads it. Not with `--network`,
   since reads of a plain stream do not wait for replication.
 
-With `--transactions`, producers move numbers from one topic to another instead, each in a transaction with its offsets.
-`transfers` reports numbers that are missing or moved twice, and transactions that are fractured, aborted or lost.
+A round is a handful of faults from a seed, see `accidents`: of brokers, of Redis, of the network, or several at once.
+Then everything has to settle, and `history` reports anomalies. No acknowledged record may be lost: no fault promotes a
+replica that lacks one.
 
-An iteration is a handful of faults from a seed, see `accidents`: of brokers, of Redis, of the network, or several at
-once. Then everything has to settle, and `history` reports anomalies. No acknowledged record may be lost: no fault
-promotes a replica that lacks one.
+With `--transactions`, transactions run while the cleaner cleans one of their topics, see `transaction_rounds`. A round
+is then a single fault.
 
-Each iteration prints its seed and faults, after an anomaly the logs of the brokers, and the last line is a summary.
-`--redis-server PROGRAM` replaces the bundled Valkey. `make test LANE=cluster` runs all three kinds.
+Each round prints its seed and faults, after an anomaly the logs of the brokers, and the last line is a summary.
+`--redis-server PROGRAM` replaces the bundled Valkey. `make test LANE=cluster` runs all six kinds.
 """
 
 import argparse
@@ -32,14 +32,22 @@ from pathlib import Path
 from typing import Any
 
 import redis
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.cluster.accidents import Accidents, AnyOf, AtOnce, OfACluster, OfBrokers, OfOneRedis, OfTheNetwork, Together
+from tests.cluster.accidents import (
+    Accidents,
+    AnyOf,
+    AtOnce,
+    Happening,
+    OfACluster,
+    OfBrokers,
+    OfOneRedis,
+    OfTheNetwork,
+    Together,
+)
 from tests.cluster.history import History, Log
 from tests.cluster.members import KafkaGroup, OciGroup, OciReader, OciWriter
 from tests.cluster.site import site
-from tests.cluster.stall import evidence
-from tests.cluster.transfers import Movers, check, committed_values, moved
+from tests.cluster.transaction_rounds import TransactionRound, TransactionRounds
 from tests.harness.brokers import Brokers, brokers, brokers_at
 from tests.harness.ledger import Ledger, placed
 from tests.harness.redis_cluster import RedisCluster
@@ -55,22 +63,18 @@ NATIVE_PARTITIONS = 3
 ACCIDENTS = 5
 AT_ONCE = 20
 """Records of a producer every 5 ms: many batches for each fault, and time left for detections."""
-MOVES = 10_000
-"""Numbers that transactions move in a round."""
 ADOPTED = "rounds:"
 """How the keys of streams begin that become topics."""
 SETTINGS: dict[str, Any] = {
     "broker_session_timeout_ms": 1_500,
     "broker_heartbeat_interval_ms": 200,
     "headrace_adopt_prefixes": ADOPTED,
+    "log_cleaner_backoff_ms": 1_000,
 }
-Happening = Callable[[Sequence[str], random.Random], Accidents]
-"""What may happen, given the topics that there are."""
-
-Told = Callable[[Sequence[Log]], Sequence[Mapping[int, int]]]
-"""What was acknowledged of a topic, given its log, as far as that is known: number of a record -> offset."""
 Where = tuple[Brokers, Happening, redis.Redis | None]
 """Brokers, what may happen to them, and a client of their Redis where it gets streams that become topics."""
+Told = Callable[[Sequence[Log]], Sequence[Mapping[int, int]]]
+"""What was acknowledged of a topic, given its log, as far as that is known: number of a record -> offset."""
 
 
 class Round:
@@ -95,7 +99,7 @@ class Round:
         if self._adopting is not None:
             topics.append(self._native)
             adopt(admin, self._adopting, self._native)
-        accidents = self._happening(topics, self._random)
+        accidents = self._happening(topics, (), self._random)
         try:
             self._under_load(stream, accidents)
         finally:
@@ -166,97 +170,42 @@ class Round:
             accidents.mend()
 
 
-class TransactionRound:
-    """One round of transactions, which read, process and write."""
-
-    def __init__(self, over: Brokers, happening: Happening, seed: int) -> None:
-        self.happened: list[str] = []
-        self.saw: Counter[str] = Counter()
-        self._over, self._seed, self._random = over, seed, random.Random(seed)
-        self._source, self._target = f"moves-{seed}-from", f"moves-{seed}-to"
-        self._accidents = happening([self._source, self._target], self._random)
-
-    def run(self) -> None:
-        """Raises AssertionError where something was that must not be."""
-        kafka, topics = self._over.kafka, [self._source, self._target]
-        admin = AdminClient({"bootstrap.servers": kafka, "log_level": 0})
-        for future in admin.create_topics([NewTopic(topic, PARTITIONS, 1) for topic in topics]).values():
-            future.result(30)
-        producer = Producer({"bootstrap.servers": kafka, "log_level": 0, "enable.idempotence": True})
-        for number in range(MOVES):
-            producer.produce(self._source, b"%d" % number)
-        assert producer.flush(60) == 0
-        try:
-            with Movers(kafka, self._source, self._target, PARTITIONS, self._seed) as movers:
-                for _ in range(ACCIDENTS):
-                    time.sleep(self._random.choice([0.1, 0.5, 1.0, 2.0]))
-                    self.happened.append(self._random.choice(self._accidents.acts)())
-                self._accidents.mend()
-                self._settle(movers)
-        finally:
-            self._accidents.mend()
-        outcomes = movers.outcomes
-        self.saw["committed"], self.saw["aborted"] = len(outcomes.committed), len(outcomes.aborted)
-        self.saw["of unknown outcome"] = outcomes.unknown
-        self.saw["errors"] = movers.failed.total()
-        self.saw["of them calls that never returned"] = movers.failed["stuck"]
-        check([moved(log) for log in committed_values(kafka, self._target, PARTITIONS)], MOVES, outcomes)
-        for future in admin.delete_topics(topics).values():
-            future.result(30)
-
-    def _settle(self, movers: Movers) -> None:
-        """Wait until all numbers are moved."""
-        try:
-            wait_for(lambda: self._left() == 0, "all numbers to be moved")
-        except AssertionError as error:
-            state = evidence(self._over, self._target, [self._source, self._target], PARTITIONS)
-            raise AssertionError(f"{error}: {self._left()} are left\n{state}\n{movers.places()}") from None
-
-    def _left(self) -> int:
-        """Numbers whose offsets are not committed."""
-        reader = Consumer({"bootstrap.servers": self._over.kafka, "group.id": self._target, "log_level": 0})
-        places = [TopicPartition(self._source, partition) for partition in range(PARTITIONS)]
-        try:
-            done = sum(max(0, each.offset) for each in reader.committed(places, 30))
-        except KafkaException:
-            return MOVES
-        finally:
-            reader.close()
-        return MOVES - done
-
-
 @contextlib.contextmanager
-def over_one(program: Path | None) -> Iterator[Where]:
-    """Three brokers over one Redis, and what may happen to them."""
+def over_one(program: Path | None, *, harming: bool) -> Iterator[Where]:
+    """Three brokers over one Redis, and what may happen to them. `harming`: see `OfBrokers`."""
     with brokers(3, program, **SETTINGS) as over:
 
-        def happening(_topics: Sequence[str], chance: random.Random) -> Accidents:
-            return Together(OfBrokers(over, chance), OfOneRedis(over.redis, chance), chance)
+        def happening(_topics: Sequence[str], _ids: Sequence[str], chance: random.Random) -> Accidents:
+            return Together(OfBrokers(over, chance, harming=harming), OfOneRedis(over.redis, chance), chance)
 
         yield over, happening, blocking(over.redis.url)
 
 
 @contextlib.contextmanager
-def over_cluster(program: Path | None) -> Iterator[Where]:
+def over_cluster(program: Path | None, *, harming: bool) -> Iterator[Where]:
     """Three brokers over a Redis Cluster, and what may happen to them."""
     with RedisCluster(program, calm=True) as cluster, brokers_at(cluster.url, 3, **SETTINGS) as over:
 
-        def happening(topics: Sequence[str], chance: random.Random) -> Accidents:
-            shards = OfACluster(cluster, keys_of(cluster.url, topics), chance)
-            return AnyOf(Together(OfBrokers(over, chance), shards, chance), AtOnce(over, cluster, chance))
+        def happening(topics: Sequence[str], ids: Sequence[str], chance: random.Random) -> Accidents:
+            shards = OfACluster(cluster, keys_of(cluster.url, topics, ids), chance)
+            return AnyOf(
+                Together(OfBrokers(over, chance, harming=harming), shards, chance), AtOnce(over, cluster, chance)
+            )
 
         yield over, happening, blocking(cluster.url)
 
 
 @contextlib.contextmanager
-def over_network(program: Path | None) -> Iterator[Where]:
+def over_network(program: Path | None, *, harming: bool) -> Iterator[Where]:
     """The same on a host for each of them, and what may happen to these."""
     with site(program, **SETTINGS) as found:
         url = found.cluster.url
 
-        def happening(topics: Sequence[str], chance: random.Random) -> Accidents:
-            shards = OfACluster(found.cluster, keys_of(url, topics), chance)
-            all_of = Together(OfBrokers(found.brokers, chance), AnyOf(shards, OfTheNetwork(found, chance)), chance)
+        def happening(topics: Sequence[str], ids: Sequence[str], chance: random.Random) -> Accidents:
+            shards = OfACluster(found.cluster, keys_of(url, topics, ids), chance)
+            all_of = Together(
+                OfBrokers(found.brokers, chance, harming=harming), AnyOf(shards, OfTheNetwork(found, chance)), chance
+            )
             return AnyOf(all_of, AtOnce(found.brokers, found.cluster, chance))
 
         yield found.brokers, happening, None
@@ -276,10 +225,16 @@ def adopted_by(name: str) -> list[str]:
     return [f"{ADOPTED}{name}:{partition}" for partition in range(NATIVE_PARTITIONS)]
 
 
-def keys_of(url: str, topics: Sequence[str]) -> list[str]:
-    """Keys whose slots are moved: of the view, the groups of these topics, and their partitions."""
+def keys_of(url: str, topics: Sequence[str], ids: Sequence[str]) -> list[str]:
+    """Keys whose slots are moved: of the view, the groups of these topics, transactional IDs, and partitions."""
     groups = [f"headrace:group:{{default/{topic}}}" for topic in topics]
-    return ["headrace:{meta}:view", *groups, *(stream for topic in topics for stream in streams_of(url, topic))]
+    transactions = [f"headrace:transaction:{{default/{each}}}" for each in ids]
+    return [
+        "headrace:{meta}:view",
+        *groups,
+        *transactions,
+        *(stream for topic in topics for stream in streams_of(url, topic)),
+    ]
 
 
 def streams_of(url: str, topic: str) -> list[str]:
@@ -301,13 +256,11 @@ def main() -> int:
     chosen = parser.parse_args()
     failed, saw = 0, Counter[str]()
     over_which = over_network if chosen.network else over_cluster if chosen.cluster else over_one
-    with over_which(chosen.redis_server) as (over, happening, client):
+    with over_which(chosen.redis_server, harming=chosen.transactions) as (over, happening, client):
+        transactions = TransactionRounds(over, happening)
         for seed in range(chosen.seed, chosen.seed + chosen.rounds):
             this: Round | TransactionRound
-            if chosen.transactions:
-                this = TransactionRound(over, happening, seed)
-            else:
-                this = Round(over, happening, seed, adopting=client)
+            this = transactions.round(seed) if chosen.transactions else Round(over, happening, seed, adopting=client)
             began = time.monotonic()
             logs = {node: len(each.log()) for node, each in over.servers.items()}
             try:
@@ -321,6 +274,7 @@ def main() -> int:
                     print(f"--- seed {seed}, broker {node}\n{each.log()[logs[node] :]}", file=sys.stderr, flush=True)
             print(f"seed {seed}: {what}, {time.monotonic() - began:.0f} s: {', '.join(this.happened)}", flush=True)
             saw += this.saw
+        transactions.close()
     print(f"{chosen.rounds} rounds from seed {chosen.seed}, {failed} with anomalies: {_told(saw)}")
     return int(failed > 0)
 

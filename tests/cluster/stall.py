@@ -32,17 +32,23 @@ def _group(admin: AdminClient, name: str) -> str:
 
 
 def _offsets(admin: AdminClient, topic: str, partitions: int) -> str:
+    try:
+        stable, end = offsets(admin, topic, partitions)
+    except (KafkaException, TimeoutError) as error:
+        return f"topic {topic}: {error!r}"
+    return f"topic {topic}: last stable offsets {stable}, ends {end}"
+
+
+def offsets(admin: AdminClient, topic: str, partitions: int) -> tuple[list[int], list[int]]:
+    """The last stable offsets, and the ends. Raises KafkaException, TimeoutError."""
+
     def latest(isolation: IsolationLevel) -> list[int]:
         asked = {TopicPartition(topic, index): OffsetSpec.latest() for index in range(partitions)}  # type: ignore[no-untyped-call]
         answers = admin.list_offsets(asked, isolation_level=isolation)
         found = {place.partition: answer.result(_WAIT_S).offset for place, answer in answers.items()}
         return [found[index] for index in range(partitions)]
 
-    try:
-        stable, end = latest(IsolationLevel.READ_COMMITTED), latest(IsolationLevel.READ_UNCOMMITTED)
-    except (KafkaException, TimeoutError) as error:
-        return f"topic {topic}: {error!r}"
-    return f"topic {topic}: last stable offsets {stable}, ends {end}"
+    return latest(IsolationLevel.READ_COMMITTED), latest(IsolationLevel.READ_UNCOMMITTED)
 
 
 def _transactions(over: Brokers) -> Iterator[str]:

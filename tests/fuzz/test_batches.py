@@ -17,6 +17,7 @@ from headrace.records.fallback import columns as fallback_columns
 from headrace.records.fallback import encode, header
 from headrace.records.fallback.cleaning import PureOffsetMap
 from headrace.records.fallback.columns import PureColumns
+from headrace.records.fallback.merging import merge
 from headrace.records.fallback.messages import PureMessages
 from headrace.records.fallback.streams import xadd_arguments
 from headrace.records.walk import Record, records
@@ -246,6 +247,7 @@ STORED = st.lists(st.tuples(HEADERS_OF_BATCHES, SECTIONS).map(signed) | mutated(
     section=st.none() | SECTIONS,
     flags=st.binary(min_size=5, max_size=5).map(lambda flags: bytes(flag >> 7 for flag in flags)),
     slots=st.integers(2, 9),
+    most=st.integers(0, 1_000),
     now=TIMESTAMPS,
     horizon=TIMESTAMPS,
     clean_segment=st.booleans(),
@@ -255,6 +257,7 @@ def test_any_bytes_as_batches_to_be_cleaned(
     section: bytes | None,
     flags: bytes,
     slots: int,
+    most: int,
     now: int,
     horizon: int,
     clean_segment: bool,
@@ -264,10 +267,11 @@ def test_any_bytes_as_batches_to_be_cleaned(
     stored: list[Any] = [bounded(batch) for batch in batches]
     for kind, log in ((accelerator.open_offset_map, stored), (PureOffsetMap, batches)):
         offsets = kind(slots, SEED)
-        sections = [None if section is None else bounded(section)] * len(batches)
+        sections: list[Any] = [None if section is None else bounded(section)] * len(batches)
         added = offsets.add(log, sections, flags)
         found.append((added, offsets.clean(log, sections, flags, now, horizon, clean_segment)))
     assert found[0] == found[1]
+    assert accelerator.merge(stored, sections, most) == merge(batches, sections, most)
     offsets = accelerator.open_offset_map(slots, SEED)
     cleaning.add_batches(offsets, batches, limit=1_000)
     cleaning.clean(
@@ -278,6 +282,7 @@ def test_any_bytes_as_batches_to_be_cleaned(
         delete_retention_ms=9,
         clean_segment=clean_segment,
         limit=1_000,
+        merged_bytes=most,
     )
 
 

@@ -10,7 +10,7 @@ import time
 import uuid
 import zlib
 from base64 import urlsafe_b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +27,7 @@ USER, PASSWORD = "alice", "the-secret"
 _ROOT = Path(__file__).parents[2]
 _POM = _ROOT / "tests" / "spark" / "apache_kafka" / "pom.xml"
 _PROGRAMS = _ROOT / "tests" / "clients" / "programs" / "pom.xml"
+_FLINK = _ROOT / "tests" / "clients" / "flink" / "pom.xml"
 _CONNECTOR = _ROOT / "tests" / "spark" / "format_kafka" / "pom.xml"
 _FETCH_S, _FORMAT_S, _START_S = 600, 240, 240
 _PROPERTIES = """process.roles=broker,controller
@@ -59,6 +60,33 @@ rootLogger.appenderRef.out.ref = out
 """
 
 
+class Node:
+    """The process of a broker, on ports and with data that stay."""
+
+    def __init__(self, command: Sequence[str], ports: Sequence[int], log: Path) -> None:
+        self._command, self._ports, self._log = command, ports, log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Of the process that was started last."""
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it, and wait until it listens. Raises RuntimeError with the end of its log."""
+        with self._log.open("ab") as sink:
+            self._process = subprocess.Popen(self._command, stdout=sink, stderr=sink)
+        for port in self._ports:
+            _wait_for(port, self._process, self._log)
+
+    def kill(self) -> None:
+        """SIGKILL, if it runs."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
 class ApacheKafka(NamedTuple):
     """A running broker."""
 
@@ -68,8 +96,13 @@ class ApacheKafka(NamedTuple):
     """HOST:PORT with TLS, PLAIN and SCRAM-SHA-512, for `USER` with `PASSWORD`."""
     certificate: Path
     """PEM of the certificate that its clients trust."""
-    pid: int = 0
-    """Of its process; 0: it was not started here."""
+    node: Node | None = None
+    """None: it was not started here."""
+
+    @property
+    def pid(self) -> int:
+        """Of its process; 0: it was not started here."""
+        return 0 if self.node is None else self.node.pid
 
 
 def jars() -> str:
@@ -80,6 +113,11 @@ def jars() -> str:
 def program_jars() -> str:
     """The class path of Kafka Streams, Connect with its file connectors, and MirrorMaker 2. Raises as `jars`."""
     return _fetched(_PROGRAMS, _ROOT / "build" / "apache-kafka-programs")
+
+
+def flink_jars() -> str:
+    """The class path of Flink, its connector for Kafka, and its own version of Kafka's clients. Raises as `jars`."""
+    return _fetched(_FLINK, _ROOT / "build" / "flink")
 
 
 def connector_jars() -> str:
@@ -112,8 +150,13 @@ def tool(main: str, *words: str, limit_s: float = 240) -> str:
 
 
 @contextlib.contextmanager
-def apache_kafka(home: Path) -> Iterator[ApacheKafka]:
-    """A broker with its data in `home`. Raises RuntimeError with the end of its log when it does not start."""
+def apache_kafka(
+    home: Path, settings: Sequence[str] = (), options: Sequence[str] = ("-Xmx512m",)
+) -> Iterator[ApacheKafka]:
+    """A broker with its data in `home`, with further settings (`KEY=VALUE`) and these options of its JVM.
+
+    Raises RuntimeError with the end of its log when it does not start.
+    """
     java = shutil.which("java")
     if java is None or shutil.which("mvn") is None:
         raise RuntimeError("java or mvn is not installed")
@@ -121,11 +164,12 @@ def apache_kafka(home: Path) -> Iterator[ApacheKafka]:
     (home / "log4j2.properties").write_text(_LOG4J)
     _make_certificate(home)
     config = home / "server.properties"
-    config.write_text(
-        _PROPERTIES.format(plain=plain, secure=secure, controller=controller, home=home, user=USER, password=PASSWORD)
+    given = _PROPERTIES.format(
+        plain=plain, secure=secure, controller=controller, home=home, user=USER, password=PASSWORD
     )
+    config.write_text(given + "".join(f"{each}\n" for each in settings))
     log = home / "server.log"
-    run = [java, f"-Dlog4j2.configurationFile={home}/log4j2.properties", "-Xmx512m", "-cp", jars()]
+    run = [java, f"-Dlog4j2.configurationFile={home}/log4j2.properties", *options, "-cp", jars()]
     cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     scram = f"SCRAM-SHA-512=[name={USER},password={PASSWORD}]"
     with log.open("ab") as sink:
@@ -135,13 +179,12 @@ def apache_kafka(home: Path) -> Iterator[ApacheKafka]:
         )
         if done.returncode:
             raise RuntimeError(log.read_text()[-4_000:])
-        with subprocess.Popen([*run, "kafka.Kafka", str(config)], stdout=sink, stderr=sink) as broker:
-            try:
-                for port in (plain, secure):
-                    _wait_for(port, broker, log)
-                yield ApacheKafka(f"127.0.0.1:{plain}", f"127.0.0.1:{secure}", home / "ca.pem", broker.pid)
-            finally:
-                broker.kill()
+    node = Node([*run, "kafka.Kafka", str(config)], (plain, secure), log)
+    try:
+        node.start()
+        yield ApacheKafka(f"127.0.0.1:{plain}", f"127.0.0.1:{secure}", home / "ca.pem", node)
+    finally:
+        node.kill()
 
 
 def _wait_for(port: int, broker: "subprocess.Popen[bytes]", log: Path) -> None:

@@ -61,7 +61,8 @@ class Archiver:
                     stream = topic.stream(place.partition)
                     found = log.records(stream, Range(place, done, end), include_headers=True)
                     files += self._write(topic.id, place, found, rows_per_file, group)
-        if files:
+        if files or fences:
+            # As the archive does, also if all records were aborted.
             fences += [Transaction(app_id(topic.id, number), end) for number, end in ends.items()]
             table.create_write_transaction(
                 files, "append", table.schema(), commit_properties=CommitProperties(app_transactions=fences)

@@ -19,10 +19,12 @@ from headrace.topics.native import STORAGE
 from headrace.topics.producer_state import ProducerStateEntry
 from headrace.topics.segments import CleanedBatch, CleanedLog
 from headrace.topics.transactions import (
+    MOST_UNRELATED,
     AbortedTotal,
     AbortedTransaction,
     AbortedTransactions,
     OpenTransaction,
+    Producers,
     TransactionChanges,
     Transactions,
     Unstable,
@@ -78,7 +80,9 @@ class _Look:
     async def transactions(self) -> Transactions | None:
         return None if self._log.index_lost else self._logs.transactions(self._log, whole=False)
 
-    async def aborted(self, offset: int, before: int, end: int) -> list[AbortedTransaction]:
+    async def aborted(
+        self, offset: int, before: int, end: int, producers: Producers | None = None
+    ) -> list[AbortedTransaction]:
         return []
 
 
@@ -207,10 +211,15 @@ class MemoryLogs:
         self._shared.check()
         return self.transactions(self.logs[stream], whole=True)
 
-    async def aborted(self, stream: str, offset: int, before: int, end: int) -> list[AbortedTransaction]:
+    async def aborted(
+        self, stream: str, offset: int, before: int, end: int, producers: Producers | None = None
+    ) -> list[AbortedTransaction]:
         self._shared.check()
         stored = self.logs[stream].aborted
-        return [each for each in stored if offset <= each.marker_offset < before and each.first_offset < end]
+        found = [each for each in stored if offset <= each.marker_offset < before and each.first_offset < end]
+        if producers is None or len(found) <= MOST_UNRELATED:
+            return found
+        return [each for each in found if each.producer_id in producers()]
 
     def forget(self, stream: str, lost: Lost) -> None:
         log = self.logs.get(stream)
@@ -450,6 +459,8 @@ class MemoryTransactions:
         """States in the order of their writes."""
         self.answers: asyncio.Event | None = None
         """What a save waits for, where storage hangs."""
+        self.error: Exception | None = None
+        """What a save raises."""
         self.forgotten: list[str] = []
 
     async def names(self) -> list[str]:
@@ -463,6 +474,8 @@ class MemoryTransactions:
     async def save(self, name: str, change: TransactionChange, view: int | None = None) -> None:
         if self.answers is not None:
             await self.answers.wait()
+        if self.error is not None:
+            raise self.error
         self._shared.check()
         if isinstance(change, SaveTransaction):
             self.stored[name] = change.state

@@ -128,12 +128,15 @@ def test_only_what_comes_before_a_login_needs_nothing() -> None:
 
 
 def test_a_shortcut_needs_what_its_api_needs() -> None:
-    plain = SimpleNamespace(topic="t")
     context = exchange_of(PRODUCE, 9)
-    [(rule, resource)] = [
-        (rule, resource) for rule in SHORTCUTS[PRODUCE].needs for resource in rule.resources(plain, context)
-    ]
-    assert (str(rule), resource.name, resource.cluster) == ("Write Topic", "t", "pool")
+    for transactional_id, expected in ((None, []), ("id", [("Write TransactionalId", "id", "pool")])):
+        plain = SimpleNamespace(topic="t", transactional_id=transactional_id)
+        found = [
+            (str(rule), resource.name, resource.cluster)
+            for rule in SHORTCUTS[PRODUCE].needs
+            for resource in rule.resources(plain, context)
+        ]
+        assert found == [("Write Topic", "t", "pool"), *expected]
     assert all(
         str(rule) in {str(each) for each in APIS[key].needs} for key in SHORTCUTS for rule in SHORTCUTS[key].needs
     )

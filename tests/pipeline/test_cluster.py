@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from deltalake import DeltaTable
 from pyarrow import dataset
+from tests.harness.committed import committed
 from tests.harness.processes import kill_session
 from tests.harness.store import ObjectStore, object_store
 
@@ -29,8 +31,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.spark_cluster, pytest.mark.timeout(
 CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 ROWS = 1_000
 WORKERS = {"127.0.0.2", "127.0.0.3"}
-# Writes a topic, reads it into a table and archives it. Of each of the three, the task of partition 0 waits until Spark
-# runs a copy of it on the other machine, and the copy for the task: both then write the same rows at once.
+# Writes a topic, copies it into a table and, exactly once, into a topic, and archives it. Of each of the four, the task
+# of partition 0 waits until Spark runs a copy of it on the other machine, and the copy for the task: both then write
+# the same rows at once.
 PROGRAM = """
 import json, os, sys, time
 from dataclasses import dataclass
@@ -84,6 +87,10 @@ stream = spark.readStream.format("headrace").options(**where, subscribe="copied"
 found = stream.select("partition", "offset", slowly(f.col("value").cast("string"), f.lit("table")).alias("value"))
 query = found.writeStream.format("headrace.delta").option("checkpointLocation", f"{folder}/checkpoint")
 query.trigger(availableNow=True).start(f"{folder}/table").awaitTermination()
+
+once = stream.select(slowly(f.col("value").cast("string"), f.lit("once")).alias("value")).writeStream.format("headrace")
+once = once.options(**where, topic="once", deliveryGuarantee="exactly-once")
+once.option("checkpointLocation", f"{folder}/once").trigger(availableNow=True).start().awaitTermination()
 
 archive = SlowArchive(topics=("copied",), table=archived, redis=redis, storage=json.loads(storage))
 run(archive, once=True, spark=spark)
@@ -170,10 +177,11 @@ def test_copies_of_tasks_double_nothing_where_exactly_once_is_said(
     broker: Server, master: str, store: ObjectStore, scratch: Path
 ) -> None:
     create(broker, "copied", 4)
+    create(broker, "once", 4)
     archived = "s3://lake/copied"
     workers, options = ",".join(WORKERS), json.dumps(store.options)
     run("-c", PROGRAM, master, workers, broker.kafka, broker.storage, str(scratch), archived, options)
-    for work in ("topic", "table", "archive"):
+    for work in ("topic", "table", "once", "archive"):
         assert {path.name for path in scratch.glob(f"{work} at *")} == {f"{work} at {worker}" for worker in WORKERS}
     in_topic = [
         (message.partition(), message.offset(), int(message.value() or b"")) for message in everything(broker, "copied")
@@ -188,7 +196,11 @@ def test_copies_of_tasks_double_nothing_where_exactly_once_is_said(
         columns = (table.column(name).to_pylist() for name in ("partition", "offset", "value"))
         found = [(partition, offset, int(value)) for partition, offset, value in zip(*columns, strict=True)]
         assert sorted(found) == sorted(in_topic)
-    print(f"{len(in_topic) - ROWS} of {ROWS} doubled in the topic, 0 in the tables")
+    visible = committed(broker.kafka, "once")
+    assert visible == Counter(str(value) for *_, value in in_topic)
+    print(
+        f"{len(in_topic) - ROWS} of {ROWS} doubled in the topic, 0 in the tables and in the topic written exactly once"
+    )
 
 
 def test_a_declared_pipeline(broker: Server, master: str, scratch: Path) -> None:

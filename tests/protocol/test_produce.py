@@ -38,7 +38,7 @@ topics = st.builds(
 )
 requests = st.builds(
     ProduceRequest,
-    transactional_id=mostly([None, None, None, "", "t"]),
+    transactional_id=mostly([None, None, "", "t", "ö"]) | names,
     acks=mostly([-1, -1, 1, 1, 0, 2]),
     timeout_ms=st.integers(-1, 2**31 - 1),
     topic_data=st.lists(topics, min_size=1, max_size=1) | st.lists(topics, max_size=2),
@@ -57,10 +57,11 @@ def by_tables(data: bytes) -> Any:
     if key != 0 or version not in VERSIONS:
         return None
     request = ProduceRequest.decode(data, position, version)
-    if request.transactional_id is not None or request.acks not in {-1, 1} or len(request.topic_data) != 1:
+    if request.acks not in {-1, 1} or len(request.topic_data) != 1:
         return None
     (topic,) = request.topic_data
-    if len(topic.partition_data) != 1 or not (client_id or "").isascii() or not topic.name.isascii():
+    texts = (client_id or "", topic.name, request.transactional_id or "")
+    if len(topic.partition_data) != 1 or not all(text.isascii() for text in texts):
         return None
     (partition,) = topic.partition_data
     if partition.records is None or partition.index < 0:
@@ -71,7 +72,8 @@ def by_tables(data: bytes) -> Any:
     except BatchError:
         return None
     named = topic.name if version < IDS_FROM else topic.topic_id.bytes
-    return version, correlation_id, named, partition.index, records, header
+    beside = request.acks, request.timeout_ms, request.transactional_id
+    return version, correlation_id, named, partition.index, records, header, *beside
 
 
 def by_shortcut(data: bytes) -> Any:
@@ -87,7 +89,7 @@ def by_shortcut(data: bytes) -> Any:
     # A copy stays as it is, a view into the frame does not.
     buffer[6:] = bytes(len(data) + 6)
     assert not any(owned[4])
-    return *found[:4], bytes(found[4]), found[5]
+    return *found[:4], bytes(found[4]), *found[5:]
 
 
 compiled = pytest.mark.skipif(not hasattr(produce, "_produce"), reason="no C extension here")
@@ -101,14 +103,16 @@ def test_what_is_read_is_what_the_tables_say(request: ProduceRequest, version: i
 
 
 @compiled
+@pytest.mark.parametrize("transactional_id", [None, "", "an id", "i" * 1_024])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_commonest_request_is_read(version: int) -> None:
+def test_the_commonest_request_is_read(version: int, transactional_id: str | None) -> None:
     """So that the property above is not one of None alone."""
     records = batch(b"x" * 20_000)
     topic_id = UUID(int=7 << 64)
     topic = Topic(name="t" * 120, topic_id=topic_id, partition_data=[Partition(index=3, records=records)])
-    request = ProduceRequest(acks=-1, topic_data=[topic])
-    expected = (version, 77, "t" * 120 if version < IDS_FROM else topic_id.bytes, 3, records, check(records))
+    request = ProduceRequest(transactional_id=transactional_id, acks=-1, timeout_ms=30_000, topic_data=[topic])
+    named = "t" * 120 if version < IDS_FROM else topic_id.bytes
+    expected = (version, 77, named, 3, records, check(records), -1, 30_000, transactional_id)
     assert by_shortcut(frame(request, version, "rdkafka")) == expected
 
 

@@ -5,7 +5,7 @@ from types import ModuleType
 import pytest
 
 from headrace.records import accelerator
-from headrace.records.fallback import checks, cleaning, columns, encode, header, messages
+from headrace.records.fallback import checks, cleaning, columns, encode, header, merging, messages
 
 try:
     import headrace.records._compiled as extension
@@ -24,6 +24,7 @@ PURE = {
     "records": columns.records,
     "some": columns.some,
     "keyless": checks.keyless,
+    "merge": merging.merge,
     "schemas": checks.schemas,
     "open_offset_map": cleaning.PureOffsetMap,
     "open_columns": columns.PureColumns,

@@ -312,6 +312,96 @@ def test_tombstones_that_the_map_lacks_get_no_horizon(forged: bool) -> None:
     assert later.batches[0] is second
 
 
+def cleaned_and_merged(batches: list[bytes], *, clean_segment: bool = False) -> list[bytes | None]:
+    offsets = open_offset_map(100, 1 << 20, SEED)
+    assert add_batches(offsets, batches) == (None, 0)
+    found = clean(
+        batches,
+        offsets,
+        producers_with_data=set(),
+        now_ms=1_000,
+        delete_retention_ms=RETENTION,
+        clean_segment=clean_segment,
+        merged_bytes=64 << 10,
+    )
+    assert found.bytes_kept == sum(len(batch) for batch in found.batches if batch is not None)
+    return found.batches
+
+
+@pytest.mark.parametrize("codec", [0, 1, 4])
+def test_small_batches_become_one_with_their_codec(codec: int) -> None:
+    batches = [batch_of(2 * number, (b"%d" % number, b"v"), (b"x", b"v"), codec=codec) for number in range(20)]
+    found = cleaned_and_merged(batches)
+    [merged] = [batch for batch in found if batch is not None]
+    header = read_header(merged[:61])
+    assert (header.base_offset, header.span, header.count, header.attributes) == (0, 40, 21, codec)
+    assert (header.leader_epoch, header.producer_id) == (3, -1)
+    assert len(merged) < sum(map(len, batches)) / 2
+    assert [(each.offset, each.key, each.timestamp) for each in records_of([merged])] == [
+        *((2 * number, b"%d" % number, 5) for number in range(20)),
+        (39, b"x", 6),
+    ]
+
+
+def test_batches_are_merged_up_to_a_marker() -> None:
+    batches = [
+        *(batch_of(number, (b"%d" % number, b"v")) for number in range(3)),
+        marker_of(3, 7, commit=False),
+        *(batch_of(number, (b"%d" % number, b"v")) for number in range(4, 7)),
+    ]
+    found = cleaned_and_merged(batches)
+    assert [index for index, batch in enumerate(found) if batch is not None] == [0, 3, 4]
+    # Also if a pass removes the marker: a broker may keep it.
+    left = [batch for batch in found if batch is not None]
+    offsets = open_offset_map(0, 0, SEED)
+    later = clean(
+        left,
+        offsets,
+        producers_with_data=set(),
+        now_ms=5_000,
+        delete_retention_ms=0,
+        clean_segment=True,
+        merged_bytes=99,
+    )
+    assert later.removed_aborts == [3]
+    assert later.batches == [left[0], None, left[2]]
+
+
+def test_batches_of_a_clean_segment_are_merged_if_half_of_them_go() -> None:
+    large = [batch_of(10 * number, (b"large %d" % number, bytes(40_000))) for number in range(3)]
+    small = [batch_of(100 + number, (b"%d" % number, b"v")) for number in range(4)]
+    assert cleaned_and_merged([*large, *small[:2]])[3:] == [None, None]
+    for count in range(1, 4):
+        batches = [*large, *small[:count]]
+        assert cleaned_and_merged(batches, clean_segment=True) == batches
+    found = cleaned_and_merged([*large, *small], clean_segment=True)
+    assert [index for index, batch in enumerate(found) if batch is not None] == [0, 1, 2]
+    larger = [batch_of(10 * number, (b"large %d" % number, bytes(40_000))) for number in range(9)]
+    assert cleaned_and_merged([*larger, *small], clean_segment=True) == [*larger, *small]
+
+
+def test_what_cannot_be_read_is_not_merged() -> None:
+    batches = [batch_of(number, (b"%d" % number, b"v"), codec=number % 2 * 4) for number in range(2)]
+    damaged = [bytearray(batch) for batch in batches]
+    for batch in damaged:
+        batch[-1] ^= 1
+    given_batches = [*batches, *map(bytes, damaged), *batches]
+    assert cleaned_with_merging(given_batches) == given_batches
+
+
+def cleaned_with_merging(batches: list[bytes]) -> list[bytes | None]:
+    offsets = open_offset_map(100, 1 << 20, SEED)
+    return clean(
+        batches,
+        offsets,
+        producers_with_data=set(),
+        now_ms=1_000,
+        delete_retention_ms=RETENTION,
+        clean_segment=False,
+        merged_bytes=1_000,
+    ).batches
+
+
 @dataclass
 class Log:
     """A log with what its leader knows about transactions."""
@@ -324,6 +414,7 @@ class Log:
     """Producer, first offset, marker."""
     cleaned_to: int = 0
     map_slots: int = 100
+    merged_bytes: int = 0
 
     def append(self, producer: int, pairs: list[tuple[bytes, bytes | None]], codec: int, time: int) -> None:
         if producer >= 0:
@@ -398,6 +489,7 @@ class Log:
                 now_ms=now,
                 delete_retention_ms=RETENTION,
                 clean_segment=segment,
+                merged_bytes=self.merged_bytes,
             )
             assert found.unreadable == 0
             made += remaining(found)
@@ -422,9 +514,9 @@ STEPS = st.lists(
 )
 
 
-@given(steps=STEPS, slots=st.sampled_from([3, 5, 100]))
-def test_readers_see_the_same_values_after_any_passes(steps: list[tuple[object, ...]], slots: int) -> None:
-    log = Log(map_slots=slots)
+@given(steps=STEPS, slots=st.sampled_from([3, 5, 100]), merged=st.sampled_from([0, 50, 64 << 10]))
+def test_readers_see_the_same_values_after_any_passes(steps: list[tuple[object, ...]], slots: int, merged: int) -> None:
+    log = Log(map_slots=slots, merged_bytes=merged)
     now = 1_000
     original: dict[int, Record] = {}
     for step in steps:
@@ -451,11 +543,13 @@ def test_readers_see_the_same_values_after_any_passes(steps: list[tuple[object, 
         assert log.view() == expected
         assert_sound(log, original)
     left = [record for batch in log.batches for record in records(batch, read_header(batch[:61]).base_offset)]
+    last = {record.key: record.value for record in left}
     if slots == 3:
-        # A batch with more keys than the map keeps its tombstones.
-        left = [record for record in left if record.value is not None]
-    assert {record.key: record.value for record in left} == expected
-    assert len(left) == len(expected)
+        # A batch with more keys than the map keeps its tombstones, and older records of its keys stay.
+        last = {key: value for key, value in last.items() if value is not None}
+    else:
+        assert len(left) == len(expected)
+    assert last == expected
     assert log.aborted == []
 
 

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 from tests.harness.apache_kafka import PASSWORD, USER, ApacheKafka, apache_kafka
-from tests.spark.sink.test_exactly_once import copy_and_repeat
+from tests.spark.sink.test_exactly_once import copy_and_repeat, stand_still
 
 from .conftest import DAY
 
@@ -172,6 +172,11 @@ def test_aborted_transactions_and_control_batches_are_left_out(
 
 def test_a_topic_is_written_exactly_once(kafka: ApacheKafka, spark: "SparkSession", tmp_path: Path) -> None:
     copy_and_repeat(kafka.plain, spark, tmp_path)
+
+
+@pytest.mark.parametrize("decided", [False, True])
+def test_a_query_that_stands_still_for_longer_than_the_timeout(kafka: ApacheKafka, decided: bool) -> None:
+    stand_still(kafka.plain, decided=decided)
 
 
 @pytest.mark.skipif(bool(GIVEN), reason="logins and certificates are those of the broker that is started here")

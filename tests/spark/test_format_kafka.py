@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
@@ -93,8 +93,10 @@ def copied(frame: "DataFrame", checkpoint: Path, **sink: str) -> None:
 
 def in_real_time(frame: "DataFrame", checkpoint: Path, **sink: str) -> "StreamingQuery":
     """Copy to a topic in batches that are longer than the test: what comes out did not wait for the end of one."""
-    writer = frame.select("key", "value").writeStream.format("kafka").options(**sink).outputMode("update")
-    return writer.option("checkpointLocation", str(checkpoint)).trigger(realTime="30 minutes").start()
+    # PySpark's stubs do not know the trigger yet.
+    writer: Any = frame.select("key", "value").writeStream.format("kafka").options(**sink).outputMode("update")
+    query: StreamingQuery = writer.option("checkpointLocation", str(checkpoint)).trigger(realTime="30 minutes").start()
+    return query
 
 
 def wait_for(at: Server, topic: str, query: "StreamingQuery", wanted: set[int], partitions: int = 1) -> list[int]:
@@ -177,7 +179,7 @@ def test_aborted_records_are_left_out(spark: "SparkSession", running: Server, tm
     producer.abort_transaction(60)
     stream = spark.readStream.format("kafka").options(**given, includeHeaders="true", startingOffsets="earliest").load()
     copied(stream, tmp_path / "checkpoint", **options(running, topic=sink))
-    # Its last transaction is aborted: the log ends with records that nobody is to see.
+    # Its last transaction is aborted: the log ends with records that no one may see.
     kept += produce_in_transactions(running, source, range(50, 70), 10)
     copied(stream, tmp_path / "checkpoint", **options(running, topic=sink))
     assert numbers_of(spark, **options(running, subscribe=sink)) == kept

@@ -6,14 +6,16 @@ from operator import attrgetter
 from typing import Any, cast
 from uuid import UUID
 
+import msgspec
 import pytest
 import redis.asyncio
 from tests.harness.redis import RedisServer
 
 from headrace.membership.participant import Proposal
 from headrace.membership.view import Leader, Member, View, joined, without
-from headrace.storage.brokers import RedisMembership
+from headrace.storage.brokers import RedisMembership, raise_layout
 from headrace.storage.fence import Fence
+from headrace.storage.layout import LAYOUT_VERSION, TRANSACTIONS_LAYOUT_VERSION
 from headrace.storage.layout.keys import Keyspace
 from headrace.topics.errors import StorageUnavailable
 from headrace.topics.model import Topic
@@ -53,6 +55,36 @@ async def test_of_two_proposals_one_is_taken_and_both_see_which(membership: Redi
     assert late == both == View(both.number, (member(1), member(2)), first.number)
     assert both.number > first.number
     assert (await membership.beat(member(1), 2, first))[0] == both
+
+
+async def test_brokers_without_transactions_cannot_read_the_members_once_there_are_some(
+    membership: RedisMembership, client: Any
+) -> None:
+    """One that runs, and was declared dead, would join again: it reads the layout version only when it starts."""
+    await client.set(KEYS.version, LAYOUT_VERSION)
+    before = await changed(membership, member(1))
+    older = msgspec.json.Decoder(tuple[Member, ...])
+    assert older.decode(await client.hget(KEYS.view, "members")) == before.members
+    await raise_layout(client, KEYS)
+    await raise_layout(client, KEYS)
+    assert int(await client.get(KEYS.version)) == TRANSACTIONS_LAYOUT_VERSION
+    assert (await membership.beat(member(1), 1, None))[0] == before, "the members stay the same"
+    after = await membership.change(Proposal(before.number, before.number, (member(1), member(2))))
+    assert after.members == (member(1), member(2))
+    assert (await membership.beat(member(1), 2, before))[0] == after
+    for _ in range(2):
+        with pytest.raises(msgspec.ValidationError):
+            older.decode(await client.hget(KEYS.view, "members"))
+        # A failover may lose the membership.
+        await client.delete(KEYS.view)
+        await membership.change(Proposal(0, after.number, (member(2),)))
+
+
+async def test_the_layout_of_a_server_without_members_is_raised(client: Any) -> None:
+    await client.set(KEYS.version, LAYOUT_VERSION)
+    await raise_layout(client, KEYS)
+    assert int(await client.get(KEYS.version)) == TRANSACTIONS_LAYOUT_VERSION
+    assert not await client.exists(KEYS.view)
 
 
 async def test_numbers_never_repeat_even_where_redis_has_lost_them(membership: RedisMembership, client: Any) -> None:

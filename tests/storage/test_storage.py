@@ -23,7 +23,7 @@ async def test_the_layout_is_written_down_and_the_cluster_keeps_its_id(
 async def test_a_newer_layout_is_refused(open_storage: OpenStorage, raw: "redis.Redis", version: str) -> None:
     raw.flushall()
     raw.set("headrace:{meta}:version", version)
-    with pytest.raises(WrongLayout, match=f"layout {version}, this Headrace knows 2: start a newer version"):
+    with pytest.raises(WrongLayout, match=f"layout {version}, this Headrace knows 2 and 3: start a newer version"):
         await open_storage()
     assert raw.keys() == ["headrace:{meta}:version"]
 

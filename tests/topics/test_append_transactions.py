@@ -34,7 +34,7 @@ def test_the_first_transactional_batch_opens_a_transaction_and_a_marker_ends_it(
     owner.assign(transactional(0, 2), 9, 4)
     assert not owner.must_verify(transactional(2))
     owner.assign(transactional(2), 10)
-    assert owner.transactions.open[7] == OpenTransaction(7, 3, 0, 9, 4)
+    assert owner.transactions.open[7] == OpenTransaction(7, 3, 0, 9, 4, "id")
     assert owner.check_end(end(number=4)) is EndStep.PLACE
     assert owner.assign_marker(end(number=4), 11) == 6
     assert (owner.next_offset, owner.producers[7].ended, owner.producers[7].last_use_ms) == (7, 4, 11)

@@ -14,6 +14,7 @@ from headrace.broker.coordinator.cluster_transactions import ClusterTransactions
 from headrace.broker.coordinator.coordination import Coordination
 from headrace.broker.coordinator.groups import GroupCoordinator
 from headrace.broker.coordinator.instances import Instances
+from headrace.broker.coordinator.late_transactions import LateTransactions, keep_checking
 from headrace.broker.fetch import Wakeups
 from headrace.broker.native.adoption import adopt
 from headrace.broker.native.conversion import NativeGroupOffsets, convert
@@ -41,6 +42,8 @@ from headrace.topics.config import resolve
 from headrace.topics.errors import InvalidConfig, StorageUnavailable, UnknownTopic
 from headrace.topics.model import AppendDone, Topic, check_name, is_reserved
 from headrace.topics.rejected_batches import RejectedBatches
+from headrace.topics.transactions import OpenTransaction
+from headrace.transactions.model import PartitionId
 
 # Producer ids: unique for ever, allocated in blocks.
 BLOCK = 1_000
@@ -170,6 +173,10 @@ class Broker:
         self.storage_url: str | None = None
         """URL of the storage without a password, for clients that may read it. None: not published."""
         self.unopened = OfflinePartitions(self.topics, self.clock)
+        self._others = others
+        self._late = LateTransactions(
+            self.topics, clock, parts.lane, lambda: self.settings.transactions.max_timeout_ms, self._may_end
+        )
         self.cleaner = Cleaner(self.topics, storage.logs, clock, settings)
         self._producer_ids = ProducerIds(storage.topics)
         self._tasks: list[asyncio.Task[None]] = []
@@ -191,6 +198,7 @@ class Broker:
         enforcing = retention.keep_enforcing(self.topics, self.clock, self.settings, self.archives)
         self._tasks.append(loop.create_task(enforcing))
         self._tasks.append(loop.create_task(keep_cleaning(self.cleaner, self.clock, self.settings)))
+        self._tasks.append(loop.create_task(keep_checking(self._late, self.clock)))
         self._tasks.append(loop.create_task(self._snapshots.keep_saving(self.clock)))
         await self.unopened.look()
         self._tasks.append(loop.create_task(self.unopened.keep_looking()))
@@ -355,6 +363,12 @@ class Broker:
     async def new_producer_id(self) -> int:
         """Return a unique producer id."""
         return await self._producer_ids.next()
+
+    async def _may_end(self, transaction: OpenTransaction, place: PartitionId) -> bool:
+        if await self.transactions.may_end_in(transaction, place):
+            return True
+        # The topic may have moved here during the transaction.
+        return await self._others.may_end(transaction, place.topic_id, place.index)
 
     async def topic_or_create(self, name: str, *, may_create: bool) -> LiveTopic:
         """Return a topic, created if the caller and `auto.create.topics.enable` allow it.

@@ -26,7 +26,7 @@ from headrace.broker.runtime.budget import NeedsRoom, ReadBudget, Waiter
 from headrace.broker.runtime.clock import Clock, Timer
 from headrace.broker.runtime.scheduler import SLICE_S
 from headrace.topics.errors import TopicError
-from headrace.topics.transactions import MOST_UNRELATED, AbortedTransaction
+from headrace.topics.transactions import AbortedTransaction
 
 _LEAST_WEIGHT = 2_048
 _LOOKS = 16
@@ -340,11 +340,12 @@ class DelayedFetch:
             )
             before = ask.partition.aborted_from
             if chunks and ask.isolation == COMMITTED and ask.offset < before:
-                older = await ask.partition.aborted_before(ask.offset, before, next_offset(chunks))
-                if len(older) > MOST_UNRELATED:
-                    producers = producers_of(chunks)
-                    older = [each for each in older if each.producer_id in producers]
-                self._older[index] = before, older
+                self._older[index] = (
+                    before,
+                    await ask.partition.aborted_before(
+                        ask.offset, before, next_offset(chunks), partial(producers_of, chunks)
+                    ),
+                )
         except (TopicError, NeedsRoom) as error:
             return [], 0, error
         except Exception as error:

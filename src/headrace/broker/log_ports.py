@@ -14,7 +14,7 @@ from headrace.topics.model import Append, AppendDone, Lost, OpenedLog, PlaceDone
 from headrace.topics.native import Entered, Extent, GroupLag, NativeRead, NativeStream
 from headrace.topics.producer_state import ProducerStateEntry
 from headrace.topics.segments import CleanedBatch, CleanedLog
-from headrace.topics.transactions import AbortedTransaction, TransactionChanges, Transactions
+from headrace.topics.transactions import AbortedTransaction, Producers, TransactionChanges, Transactions
 
 
 class LogLookup(Protocol):
@@ -61,7 +61,9 @@ class LogLook(LogLookup, Protocol):
     async def transactions(self) -> Transactions | None:
         """Return the log's transactions up to its end; None if their index is lost."""
 
-    async def aborted(self, offset: int, before: int, end: int) -> list[AbortedTransaction]:
+    async def aborted(
+        self, offset: int, before: int, end: int, producers: Producers | None = None
+    ) -> list[AbortedTransaction]:
         """See `LogStorage.aborted`."""
 
 
@@ -174,10 +176,13 @@ class LogStorage(LogLookup, Protocol):
     async def rebuild_transactions(self, stream: str) -> Transactions:
         """Return the transactions from all batches of a log as it was opened: their index is lost."""
 
-    async def aborted(self, stream: str, offset: int, before: int, end: int) -> list[AbortedTransaction]:
+    async def aborted(
+        self, stream: str, offset: int, before: int, end: int, producers: Producers | None = None
+    ) -> list[AbortedTransaction]:
         """Return saved aborted transactions by marker.
 
-        Their markers are from `offset` to before the offset `before`, and they begin before `end`.
+        Their markers are from `offset` to before the offset `before`, and they begin before `end`. If there are many,
+        those of other producers than `producers` may be left out.
         """
 
     async def trim(

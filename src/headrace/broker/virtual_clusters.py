@@ -19,12 +19,13 @@ from headrace.aio.tasks import to_the_end
 from headrace.broker.broker import Broker
 from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.documents import readable
+from headrace.broker.other_clusters import ServerClusters
 from headrace.broker.ports import ClusterStorage, DocumentStorage, Storage
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.services import Services
-from headrace.broker.topics.live import LiveTopic, OtherClusters, StreamName, TopicListener
+from headrace.broker.topics.live import LiveTopic, StreamName, TopicListener
 from headrace.broker.topics.reconcile import take_move
-from headrace.broker.topics.table import Progress, TopicTable
+from headrace.broker.topics.table import Progress
 from headrace.groups.model import DropGroup
 from headrace.membership.view import Leader
 from headrace.security.access.required_acls import SERVER
@@ -242,7 +243,7 @@ class VirtualClusters:
             cluster=name,
             parts=self.services,
             listen=partial(ClusterTopics, self),
-            others=_Others(self, name),
+            others=ServerClusters(self, name),
             native_stream_of=self._namer(name, native=True),
         )
         if name != DEFAULT:
@@ -312,14 +313,18 @@ class VirtualClusters:
             return self.holding(topic_id, DEFAULT)[1]
         names = self._storage.documents.unreadable.names
         kinds = ("topics" if name == DEFAULT else f"topics:{name}" for name in self._brokers)
-        moving = self._changes.locked()
-        if not self._complete or moving or self.some_unreadable or any(names(kind) for kind in kinds):
+        if self.changing or any(names(kind) for kind in kinds):
             raise StorageUnavailable(f"it is not known whether the topic with id {topic_id} was deleted")
         return None
 
     def is_unreadable(self, name: str) -> bool:
         """Whether the cluster is unreadable, so that it may exist unopened."""
         return self._storage.documents.unreadable.hides(KIND, name)
+
+    @property
+    def changing(self) -> bool:
+        """Whether a cluster or a topic may be added, moved or deleted now, or is not known."""
+        return not self._complete or self._changes.locked() or self.some_unreadable
 
     @property
     def some_unreadable(self) -> bool:
@@ -371,7 +376,7 @@ class VirtualClusters:
                 return
             await broker.topics.delete_all()
             # Topics that have moved to other clusters would never learn the outcome.
-            await broker.transactions.coordinator.end_all()
+            await broker.transactions.end_all()
             await broker.stop()
             for group in await broker.storage.groups.load():
                 await broker.storage.groups.save(group.name, [DropGroup()])
@@ -476,24 +481,3 @@ class ClusterTopics(TopicListener):
         for listener in self._clusters.listeners:
             listener.topic_removed(self._broker, live)
         self._clusters.leaders.forget(live.topic.streams)
-
-
-class _Others(OtherClusters):
-    def __init__(self, clusters: VirtualClusters, own: str) -> None:
-        self._clusters = clusters
-        self._own = own
-
-    def _tables(self) -> Iterator[TopicTable]:
-        return (broker.topics for name, broker in self._clusters if name != self._own)
-
-    def topics(self) -> Iterable[Topic]:
-        return (live.topic for table in self._tables() for live in table)
-
-    def partitions(self) -> int:
-        return sum(table.partitions for table in self._tables())
-
-    async def has_moved(self, topic: str, stream: str) -> bool:
-        return await self._clusters.has_moved(topic, stream)
-
-    def find(self, topic_id: UUID) -> LiveTopic | None:
-        return self._clusters.find(topic_id)

@@ -123,9 +123,16 @@ class Transactions:
             found += (ended[one] for one in some)
         return found
 
-    def ongoing(self, chosen: Callable[[str], bool]) -> list[Identity]:
-        """Return the ongoing transactions of chosen IDs; none if the cluster does not list them (Kafka before 3.0)."""
-        return self.cluster.trying(lambda: self._ongoing(chosen))
+    def ongoing(self, chosen: Callable[[str], bool]) -> list[Identity] | None:
+        """Return the ongoing transactions of chosen IDs; None if the cluster does not list any (Kafka before 3.0).
+
+        Raises LoginRefused, ServerUnavailable.
+        """
+        return self.patiently(lambda: self._ongoing(chosen))
+
+    def committed(self, group: str) -> dict[TopicPartition, Committed]:
+        """Return a group's committed offsets, after transactions that are about to end. Raises as `ongoing`."""
+        return self.patiently(lambda: self.cluster.committed(group, stable=True))
 
     def patiently(self, action: Callable[[], _T]) -> _T:
         """Retry what a coordinator cannot do yet, for the time of a request. Raises ServerUnavailable."""
@@ -245,11 +252,11 @@ class Transactions:
         if failure is not None:
             raise failure
 
-    def _ongoing(self, chosen: Callable[[str], bool]) -> list[Identity]:
+    def _ongoing(self, chosen: Callable[[str], bool]) -> list[Identity] | None:
         found: list[Identity] = []
         for connection in self.cluster.brokers():
             if not connection.supports(ListTransactionsRequest):
-                return []
+                return None
             listed = connection.ask(ListTransactionsRequest(state_filters=[_ONGOING], producer_id_filters=[]))
             check(listed.error_code, "transactions", "Describe on transactional IDs")
             names = [one.transactional_id for one in listed.transaction_states if chosen(one.transactional_id)]

@@ -340,6 +340,14 @@ def log_refused(context: RequestContext, topic: str, partition: int, error: Exce
         audit.batch_refused(str(context.principal), client, topic, partition, error)
 
 
+def replicas_ms(acks: int, timeout_ms: int, transactional_id: str | None) -> int:
+    """Return the timeout for replicas in ms, or 0 for none.
+
+    It applies to acks=all, and with a transactional id to acks=1 as well.
+    """
+    return max(1, timeout_ms) if acks == -1 or transactional_id is not None else 0
+
+
 def most_ms(wait_ms: int) -> int:
     """Return the timeout in ms."""
     return max(wait_ms or UNSAID_MS, LEAST_MS)
@@ -389,7 +397,7 @@ def shortcut(channel: ResponseChannel, buffer: memoryview, start: int, stop: int
     one = read(buffer, start, stop, owned)
     if one is None:
         return None
-    version, correlation_id, topic, index, batch, header, wait_ms = one
+    version, correlation_id, topic, index, batch, header, acks, timeout_ms, transactional_id = one
     topic_id = None
     if not isinstance(topic, str):
         live = channel.broker.topics.with_id(topic)
@@ -412,5 +420,6 @@ def shortcut(channel: ResponseChannel, buffer: memoryview, start: int, stop: int
         index=index,
         batch=batch,
         header=header,
-        wait_ms=wait_ms,
+        wait_ms=replicas_ms(acks, timeout_ms, transactional_id),
+        transactional_id=transactional_id,
     )

@@ -11,7 +11,7 @@
 #include "../records/c/_header.h"
 #include "../records/c/_compiled.h"
 
-enum { OLDEST = 3, FLEXIBLE = 9, TOPIC_IDS = 13, NEWEST = 13, ID_SIZE = 16 };
+enum { OLDEST = 3, FLEXIBLE = 9, TOPIC_IDS = 13, NEWEST = 13, ID_SIZE = 16, LONGEST_CACHED = 1024 };
 
 typedef struct {
     const uint8_t *at;
@@ -87,15 +87,14 @@ static const char *read_ascii(Cursor *cursor, Py_ssize_t size)
     return (const char *)at;
 }
 
-/* The name as a str, cached, as it is usually the previous one. */
-static PyObject *name_of(const char *name, Py_ssize_t size)
+/* The name as a str. `last` caches it unless it is long, as it is usually the previous one. */
+static PyObject *name_of(const char *name, Py_ssize_t size, PyObject **last)
 {
-    static PyObject *last;
-    if (last && PyUnicode_GET_LENGTH(last) == size && !memcmp(PyUnicode_1BYTE_DATA(last), name, (size_t)size))
-        return Py_NewRef(last);
+    if (*last && PyUnicode_GET_LENGTH(*last) == size && !memcmp(PyUnicode_1BYTE_DATA(*last), name, (size_t)size))
+        return Py_NewRef(*last);
     PyObject *made = PyUnicode_DecodeASCII(name, size, NULL);
-    if (made)
-        Py_XSETREF(last, Py_NewRef(made));
+    if (made && size <= LONGEST_CACHED)
+        Py_XSETREF(*last, Py_NewRef(made));
     return made;
 }
 
@@ -118,7 +117,8 @@ static PyObject *found_in(PyObject *buffer, const uint8_t *start, Cursor *cursor
         read_ascii(cursor, client_id);
     expect_no_tags(cursor, version);
 
-    expect(cursor, read_length(cursor, version, 0) == -1); /* no transactional id */
+    int32_t transactional_size = read_length(cursor, version, 0);
+    const char *transactional_id = transactional_size == -1 ? NULL : read_ascii(cursor, transactional_size);
     int16_t acks = read_int16(cursor);
     expect(cursor, acks == -1 || acks == 1);
     int32_t timeout_ms = read_int32(cursor);
@@ -137,17 +137,22 @@ static PyObject *found_in(PyObject *buffer, const uint8_t *start, Cursor *cursor
     BatchHeader header;
     if (cursor->odd || headrace_check_batch(records, size, &header) != FINE)
         Py_RETURN_NONE;
-    PyObject *topic = version >= TOPIC_IDS ? PyBytes_FromStringAndSize(name, ID_SIZE) : name_of(name, name_size);
+    static PyObject *last_topic, *last_transactional_id;
+    PyObject *topic = version >= TOPIC_IDS ? PyBytes_FromStringAndSize(name, ID_SIZE)
+                                           : name_of(name, name_size, &last_topic);
     PyObject *batch = topic ? kept(buffer, records - start, records, size, owned) : NULL;
     PyObject *fields = batch ? headrace_header_tuple(&header) : NULL;
-    if (!fields) {
+    PyObject *transaction = !fields             ? NULL
+                            : !transactional_id ? Py_NewRef(Py_None)
+                                                : name_of(transactional_id, transactional_size, &last_transactional_id);
+    if (!transaction) {
         Py_XDECREF(topic);
         Py_XDECREF(batch);
+        Py_XDECREF(fields);
         return NULL;
     }
-    /* acks=1 does not wait for replicas. */
-    int wait_ms = acks != -1 ? 0 : timeout_ms > 0 ? (int)timeout_ms : 1;
-    return Py_BuildValue("iiNiNNi", version, (int)correlation_id, topic, (int)index, batch, fields, wait_ms);
+    return Py_BuildValue("iiNiNNiiN", version, (int)correlation_id, topic, (int)index, batch, fields, (int)acks,
+                         (int)timeout_ms, transaction);
 }
 
 static PyObject *produce_read(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
@@ -271,8 +276,8 @@ static PyObject *produce_accepted(PyObject *Py_UNUSED(module), PyObject *const *
 
 static PyMethodDef methods[] = {
     {"read", (PyCFunction)(void (*)(void))produce_read, METH_FASTCALL,
-     "read(buffer, start, stop, owned): version, correlation id, topic, partition, batch and its 13 header fields of a\n"
-     "plain Produce request with a batch that a client may append; None of others."},
+     "read(buffer, start, stop, owned): version, correlation id, topic, partition, batch, its 13 header fields, acks,\n"
+     "timeout and transactional id of a plain Produce request with a batch that a client may append; None of others."},
     {"accepted", (PyCFunction)(void (*)(void))produce_accepted, METH_FASTCALL,
      "accepted(version, correlation_id, topic, partition, base_offset, log_append_time_ms, log_start_offset): the\n"
      "answer that a batch was stored."},

@@ -2,7 +2,7 @@ from headrace.records.fallback.header import Buffer, HeaderFields
 
 def read(
     buffer: Buffer, start: int, stop: int, owned: bool, /
-) -> tuple[int, int, str | bytes, int, bytearray | memoryview, HeaderFields, int] | None: ...
+) -> tuple[int, int, str | bytes, int, bytearray | memoryview, HeaderFields, int, int, str | None] | None: ...
 def accepted(
     version: int,
     correlation_id: int,

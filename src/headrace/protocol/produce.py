@@ -11,14 +11,14 @@ from typing import Final
 from headrace.protocol.wire import Buffer, varint
 from headrace.records.fallback.header import HeaderFields
 
-Plain = tuple[int, int, str | bytes, int, bytearray | memoryview, HeaderFields, int]
-"""Version, correlation id, topic, partition, record batch, its header, and ms that acks=all waits for replicas.
+Plain = tuple[int, int, str | bytes, int, bytearray | memoryview, HeaderFields, int, int, str | None]
+"""Version, correlation id, topic, partition, record batch, its header, acks, timeout (ms) and transactional id.
 
-The topic is its name, or its id from version 13 on. The ms are 0 for acks=1.
+The topic is its name, or its id from version 13 on.
 """
 
 read: Callable[[Buffer, int, int, bool], Plain | None]
-"""Decode a request with one batch for one partition, acks 1 or all, no transactional id, and ASCII only.
+"""Decode a request with one batch for one partition, acks 1 or all, and ASCII only.
 
 Takes a buffer, the start and end of the request, and whether the buffer may be kept. If so, the batch is a view of
 it, else a copy. The batch has passed `records.batch.check`.

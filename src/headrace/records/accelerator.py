@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from headrace.records.errors import NoRecordCode
-from headrace.records.fallback import checks, cleaning, columns, header, messages
+from headrace.records.fallback import checks, cleaning, columns, header, merging, messages
 from headrace.records.fallback import encode as fallback_encode
 from headrace.records.fallback.encode import ArrowColumn, Fields, Section
 from headrace.records.fallback.header import Buffer
@@ -148,6 +148,8 @@ find: Callable[[Buffer, int, int, int, int, int | None, int, int | None], tuple[
 """See `fallback.columns.find`."""
 keyless: Callable[[Buffer, int, int, int], tuple[list[int], int]]
 """See `fallback.checks.keyless`."""
+merge: Callable[[list[bytes], list[Buffer | None], int], list[bytes | None]]
+"""See `fallback.merging.merge`. Other threads can run."""
 schemas: Callable[[Buffer, int, int, bool, bytes, int, int], tuple[list[tuple[bytes, int, int]], list[int], int, int]]
 """See `fallback.checks.schemas`."""
 unfilled: Callable[[int], bytearray]
@@ -172,6 +174,7 @@ except ImportError:  # no compiler at the installation
     some = columns.some
     find = columns.find
     keyless = checks.keyless
+    merge = merging.merge
     schemas = checks.schemas
     open_offset_map = cleaning.PureOffsetMap
     open_columns = columns.PureColumns
@@ -193,6 +196,7 @@ else:
     some = _compiled.some
     find = _compiled.find
     keyless = _compiled.keyless
+    merge = _compiled.merge
     schemas = _compiled.schemas
     open_offset_map = _compiled.OffsetMap
     open_columns = _compiled.Columns

@@ -10,6 +10,7 @@ Both functions take pieces of a log: about 1 MiB of stored batches, which are co
 - Batches of aborted transactions are removed at once. A marker gets a horizon when its transaction has no data left.
 - What survives keeps its bytes, offsets and times. The batch keeps base offset, last offset delta, producer and codec.
 - A batch that cannot be read is kept, and its keys are not added.
+- Small neighbors are merged if that is wanted; see `fallback.merging`. A merged batch has no producer.
 
 A batch with a new horizon can be larger than before, by up to 9 bytes per record.
 """
@@ -29,6 +30,7 @@ from headrace.records.markers import parse_marker
 
 _MOST_DECOMPRESSED: Final = 8 << 20
 """Bytes of decompressed records after which a piece is processed in parts."""
+_FEWEST_MERGED: Final = 4
 _MAX_INT64: Final = 2**63 - 1
 _LENGTH_AT, _BASE_TIMESTAMP_AT = 8, 27
 _CODEC, _TRANSACTIONAL, _CONTROL = 0x07, 0x10, 0x20
@@ -49,7 +51,10 @@ class Cleaned(NamedTuple):
     """What remains of batches. A marker is a record."""
 
     batches: list[bytes | None]
-    """In the order of the given ones. An unchanged one is the same object, and None is a removed one."""
+    """In the order of the given ones. An unchanged one is the same object.
+
+    None is a removed one, or one that was merged into an earlier one.
+    """
     records_read: int
     """Without those of unreadable batches, as for `records_kept`."""
     records_kept: int
@@ -116,6 +121,7 @@ def clean(
     delete_retention_ms: int,
     clean_segment: bool,
     limit: int = LIMIT,
+    merged_bytes: int = 0,
 ) -> Cleaned:
     """Return what remains of batches.
 
@@ -131,6 +137,8 @@ def clean(
         clean_segment: Whether an earlier pass wrote the batches. Only then their horizons count, because a client can
             set the attribute.
         limit: Maximum bytes of a batch's decompressed records. A larger batch is unreadable.
+        merged_bytes: Maximum bytes of the decompressed records of a merged batch. 0: none are merged. Those of a clean
+            segment are merged if half of them go, and at least 4, so that a pass does not write for a small gain.
     """
     horizon_ms = min(now_ms + delete_retention_ms, _MAX_INT64)
     flags = _flags(len(batches), aborted)
@@ -143,6 +151,8 @@ def clean(
             list(batches[start:stop]), sections, flags[start:stop], now_ms, horizon_ms, clean_segment
         )
         made, read, remaining, tombs, earliest, unread = part
+        if merged_bytes:
+            made = _merge(made, batches[start:stop], sections, merged_bytes, worthwhile=clean_segment)
         kept += made
         records_read += read
         records_kept += remaining
@@ -170,6 +180,36 @@ def clean(
         len(unreadable),
         markers.removed_aborts,
     )
+
+
+def _merge(
+    cleaned: list[bytes | None],
+    batches: Sequence[bytes],
+    sections: Sequence[Buffer | None],
+    most: int,
+    *,
+    worthwhile: bool,
+) -> list[bytes | None]:
+    """Merge what remains of batches. `worthwhile`: only if many of them go.
+
+    Markers have not been removed yet, so that no batch reaches beyond one.
+    """
+    places: list[int] = []
+    left: list[bytes] = []
+    plain: list[Buffer | None] = []
+    for place, (batch, original, section) in enumerate(zip(cleaned, batches, sections, strict=True)):
+        if batch is not None:
+            places.append(place)
+            left.append(batch)
+            # Changed batches have plain records.
+            plain.append(section if section is None or batch is original else memoryview(batch)[HEADER_SIZE:])
+    merged = accelerator.merge(left, plain, most)
+    if worthwhile and merged.count(None) < max(_FEWEST_MERGED, len(merged) / 2):
+        return cleaned
+    found: list[bytes | None] = [None] * len(cleaned)
+    for place, batch in zip(places, merged, strict=True):
+        found[place] = batch
+    return found
 
 
 class _Markers:

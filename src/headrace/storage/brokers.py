@@ -9,7 +9,7 @@ from redis.exceptions import NoScriptError
 from headrace.membership.participant import Counters, Proposal
 from headrace.membership.view import Leader, Member, View, leader_pairs
 from headrace.storage.fence import Fence
-from headrace.storage.layout import registry
+from headrace.storage.layout import LAYOUT_VERSION, TRANSACTIONS_LAYOUT_VERSION, registry
 from headrace.storage.layout.keys import Keyspace
 from headrace.storage.layout.scripts import script
 from headrace.storage.redis.clients import ERRORS
@@ -56,11 +56,12 @@ class RedisMembership:
 
     async def change(self, proposal: Proposal) -> View:
         """Make a proposal the view, unless another broker was faster, and return the current view."""
-        keys = [self._keys.view, self._keys.heartbeats, self._keys.epoch, self._keys.changes]
+        keys = [self._keys.view, self._keys.heartbeats, self._keys.epoch, self._keys.changes, self._keys.version]
         fields = [registry.heartbeat_field(member) for member in proposal.members]
         arguments: list[str | bytes | int] = [
             proposal.expected,
             proposal.before,
+            TRANSACTIONS_LAYOUT_VERSION,
             registry.encode_members(proposal.members),
             *fields,
         ]
@@ -133,6 +134,12 @@ async def forget_view(client: "redis.asyncio.Redis", view_key: str) -> None:
 async def begin_epoch(client: "redis.asyncio.Redis", epoch_key: str) -> int:
     """Begin a new epoch (the first is 1) under a lock that keeps other servers out. Raises RedisError."""
     return int(await _run(client, "begin_epoch", [epoch_key], []))
+
+
+async def raise_layout(client: "redis.asyncio.Redis", keyspace: Keyspace) -> None:
+    """Keep brokers without transactions out, also those that run and were declared dead. Raises RedisError."""
+    versions = [LAYOUT_VERSION, TRANSACTIONS_LAYOUT_VERSION]
+    await _run(client, "raise_layout", [keyspace.version, keyspace.view], versions)
 
 
 async def _run(

@@ -173,8 +173,9 @@ def check_layout(found: str | None) -> None:
     if found is None or found in {str(LAYOUT_VERSION), str(TRANSACTIONS_LAYOUT_VERSION)}:
         return
     older = found.isdecimal() and int(found) < LAYOUT_VERSION
+    known = f"{LAYOUT_VERSION} and {TRANSACTIONS_LAYOUT_VERSION}"
     raise WrongLayout(
-        f"the data was written in layout {found}, this Headrace knows {LAYOUT_VERSION}: start "
+        f"the data was written in layout {found}, this Headrace knows {known}: start "
         f"{'the older' if older else 'a newer'} version, or name another place for the data (--data, --redis)"
     )
 

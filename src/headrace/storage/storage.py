@@ -14,6 +14,7 @@ import structlog
 from headrace.aio.tasks import end
 from headrace.metrics.counters import StoreCounters
 from headrace.metrics.unreadable_values import Unreadable
+from headrace.storage.brokers import raise_layout
 from headrace.storage.documents import RedisDocuments
 from headrace.storage.errors import Unreachable, unusable
 from headrace.storage.fence import Fence
@@ -21,7 +22,7 @@ from headrace.storage.free_space import FreeSpace
 from headrace.storage.groups import RedisGroups
 from headrace.storage.journal.acks import JournaledAcks
 from headrace.storage.journal.journal import Journal
-from headrace.storage.layout import LAYOUT_VERSION, TRANSACTIONS_LAYOUT_VERSION
+from headrace.storage.layout import LAYOUT_VERSION
 from headrace.storage.layout.keys import Keyspace
 from headrace.storage.logs.redis_logs import DEFAULT_PRODUCER_EXPIRY_MS, RedisLogs
 from headrace.storage.logs.replay import replay
@@ -280,8 +281,7 @@ async def _take_layout(admin: redis.asyncio.Redis, keyspace: Keyspace) -> str:
 async def _raise_layout(admin: redis.asyncio.Redis, keyspace: Keyspace, url: str) -> None:
     """Keep servers out that know no transactions. Raises StorageUnavailable."""
     try:
-        if text(await admin.get(keyspace.version) or "") == str(LAYOUT_VERSION):
-            await admin.set(keyspace.version, str(TRANSACTIONS_LAYOUT_VERSION))
+        await raise_layout(admin, keyspace)
     except ERRORS as error:
         raise StorageUnavailable(str(unusable(error, url))) from None
 

@@ -105,7 +105,9 @@ class OffsetAssigner:
                 self.refused.end(producer_id)
             if transactional:
                 self.transactions.begin(
-                    OpenTransaction(producer_id, base_offset, append.producer_epoch, now_ms, number)
+                    OpenTransaction(
+                        producer_id, base_offset, append.producer_epoch, now_ms, number, append.transaction or ""
+                    )
                 )
         self.next_offset = following
         return Appended(base_offset)

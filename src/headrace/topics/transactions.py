@@ -37,6 +37,8 @@ class OpenTransaction(NamedTuple):
     """When its first batch arrived, since the epoch."""
     number: int = UNNUMBERED
     """Its number at the coordinator, if the coordinator has returned it."""
+    transactional_id: str = ""
+    """Its transactional ID. Empty: unknown, because this was read from the log."""
 
 
 class EndedTransaction(NamedTuple):

@@ -6,21 +6,29 @@ from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
 
+import msgspec
 import pytest
 import structlog
 from tests.broker.world import World
 from tests.harness.coordinated import turns
+from tests.harness.memory import MemoryStorage
+from tests.harness.transactions import stored_at
 from tests.harness.waiting import until
 
-from headrace.broker.coordinator.cluster_transactions import TransactionRefused, append_error
+from headrace.broker.brokers.ownership import Ownership
+from headrace.broker.coordinator.cluster_transactions import ClusterTransactions, TransactionRefused, append_error
+from headrace.broker.coordinator.participants import ClusterParticipants
+from headrace.broker.coordinator.remote_transactions import RemoteAnswer, RemoteQuestion, TransactionPeers
 from headrace.broker.coordinator.transaction_runner import Participants
 from headrace.broker.partition.source import COMMITTED, UNCOMMITTED
+from headrace.broker.runtime.scheduler import CooperativeScheduler
 from headrace.broker.topics.live import LiveTopic
 from headrace.groups.events import TxnOffsetCommit
 from headrace.groups.model import OffsetAndMetadata, TopicPartition
 from headrace.groups.pending_offsets import OpenTransaction
 from headrace.membership.view import FEATURES, Member, View
 from headrace.records.build import build
+from headrace.testing.clock import ManualClock
 from headrace.topics.errors import (
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
@@ -39,6 +47,7 @@ from headrace.transactions.model import (
     PartitionId,
     SaveTransaction,
     StoredTransaction,
+    TransactionSettings,
     TransactionState,
 )
 
@@ -260,3 +269,75 @@ async def test_a_reset_forgets_all_ids(world: World) -> None:
     await coordinator.drop_all()
     assert coordinator.names() == await world.storage.transactions.names() == []
     assert (await init(world))[1] == 0
+
+
+class OtherCoordinators:
+    """The other brokers, of which one responds as a test wants."""
+
+    def __init__(self, error: str = "") -> None:
+        self.error = error
+        self.asked: list[tuple[int, RemoteQuestion]] = []
+
+    async def ask(self, member: Member, question: RemoteQuestion) -> RemoteAnswer:
+        self.asked.append((member.node_id, question))
+        return RemoteAnswer(self.error)
+
+
+@pytest.mark.parametrize("error", ["", "COORDINATOR_NOT_AVAILABLE"])
+async def test_transactions_of_other_coordinators_are_ended_by_them(error: str) -> None:
+    storage, ownership, others = MemoryStorage(), Ownership(1), OtherCoordinators(error)
+    storage.transactions.stored["id"] = stored_at(TransactionState.ONGOING)
+
+    async def new_producer_id() -> int:
+        raise AssertionError("not here")
+
+    transactions = ClusterTransactions(
+        storage.transactions,
+        ManualClock(),
+        TransactionSettings(),
+        new_producer_id,
+        ownership,
+        "default",
+        CooperativeScheduler(),
+        lambda: cast("TransactionPeers", others),
+    )
+    other = Member(node_id=9, incarnation="a", process="", host="h", port=1, features=FEATURES)
+    ownership.adopt(View(1, (other,)), inside=True)
+    if error:
+        with pytest.raises(StorageUnavailable, match=error):
+            await transactions.end_all()
+    else:
+        await transactions.end_all()
+    assert others.asked == [(9, RemoteQuestion.to_end("default", "id"))]
+    ownership.adopt(View(2, ()), inside=False)
+    with pytest.raises(StorageUnavailable, match="not alive"):
+        await transactions.end_all()
+
+
+async def test_a_coordinator_ends_a_transaction_for_another_broker(world: World) -> None:
+    await world.topic()
+    producer = await init(world)
+    assert isinstance(await send(world, producer), Appended)
+    transactions = world.broker.transactions
+    question = msgspec.json.decode(msgspec.json.encode(RemoteQuestion.to_end("default", "id")), type=RemoteQuestion)
+    assert await transactions.answer(question) == RemoteAnswer()
+    assert ends(world) == (2, 2)
+    assert await transactions.answer(question) == RemoteAnswer()
+    assert await transactions.answer(RemoteQuestion.to_end("default", "unknown")) == RemoteAnswer()
+
+
+async def test_the_other_broker_learns_of_a_transaction_that_does_not_end(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.topic()
+    producer = await init(world)
+    assert isinstance(await send(world, producer), Appended)
+
+    async def never(*_: Any) -> tuple[()]:
+        return ()
+
+    monkeypatch.setattr(ClusterParticipants, "end", never)
+    with structlog.testing.capture_logs() as lines:
+        answer = await world.broker.transactions.answer(RemoteQuestion.to_end("default", "id"))
+    assert answer == RemoteAnswer("COORDINATOR_NOT_AVAILABLE")
+    assert [line["event"] for line in lines] == ["a transaction has not ended"]

@@ -96,6 +96,19 @@ async def test_a_decision_that_storage_refuses_is_no_decision(site: Site) -> Non
     assert await site.end() == EndResult(producer_id=100, epoch=0)
 
 
+async def test_a_write_that_fails_unexpectedly_is_refused_and_can_be_repeated(site: Site) -> None:
+    await site.init()
+    storage = site.storage.transactions
+    storage.error = ValueError("a mistake")
+    with structlog.testing.capture_logs() as lines:
+        assert await site.add() == AddResult(error=E.COORDINATOR_NOT_AVAILABLE)
+    assert [line["event"] for line in lines] == ["a state was not stored", "transaction not stored"]
+    assert site.state() is S.EMPTY
+    storage.error = None
+    assert (await site.add()).error is None
+    assert await site.end() == EndResult(producer_id=100, epoch=0)
+
+
 async def test_a_timeout_that_storage_refuses_is_repeated_after_a_second(site: Site) -> None:
     await site.init()
     await site.add()
@@ -111,9 +124,12 @@ async def test_a_timeout_that_storage_refuses_is_repeated_after_a_second(site: S
     assert not site.logs.calls[0].commit
 
 
-async def test_a_new_id_leaves_no_trace_without_a_producer_id(site: Site) -> None:
-    site.id_error = StorageUnavailable("away")
-    assert await site.init() == InitResult(error=E.COORDINATOR_NOT_AVAILABLE)
+@pytest.mark.parametrize("error", [StorageUnavailable("away"), RuntimeError("a mistake")])
+async def test_a_new_id_leaves_no_trace_without_a_producer_id(site: Site, error: Exception) -> None:
+    site.id_error = error
+    with structlog.testing.capture_logs() as lines:
+        assert await site.init() == InitResult(error=E.COORDINATOR_NOT_AVAILABLE)
+    assert [line["event"] for line in lines] == ["no producer ID"]
     await turns()
     assert site.table.names() == []
     site.id_error = None

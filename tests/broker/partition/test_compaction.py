@@ -12,9 +12,12 @@ from tests.harness.owning import STREAM, Owner
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import until
 
+from headrace.broker.partition import offset_lookup
 from headrace.broker.partition.compaction import Compaction, Ended
 from headrace.broker.partition.participant import end_transaction
 from headrace.broker.partition.source import COMMITTED
+from headrace.broker.partition.timestamps import Searcher
+from headrace.broker.runtime.decompression import Decompression
 from headrace.records.build import build
 from headrace.records.markers import Marker
 from headrace.records.walk import records
@@ -401,3 +404,55 @@ async def test_an_earlier_leader_cleans_nothing(log: Log, start: Any, link: Any)
     with pytest.raises(Exception, match="term"):
         await log.clean()
     assert {key: link.dump(key) for key in link.scan_iter(f"*{STREAM}*")} == before
+
+
+async def test_small_batches_of_all_producers_become_one(log: Log, link: Any) -> None:
+    """Readers find each record at its offset and by its time."""
+    sequences = [0, 0, 0]
+    for number in range(60):
+        producer = number % 3
+        known = {"producer_epoch": 0, "base_sequence": sequences[producer]} if producer else {}
+        pairs = [(b"key %d" % (number % 50), b"%d" % number), (b"other %d" % number, b"x")]
+        await log.send(*pairs, time=NOW + 10 * number, producer=producer or -1, **known)
+        sequences[producer] += 2
+    await log.clean()
+    found = await log.check()
+    assert len(found) == 111  # of the last batch, nothing is cleaned
+    logs, partition = log.owner.storage.logs, log.owner.partition
+    [segment] = logs.segments.cleaned(STREAM).segments
+    # Pieces have 1, 4, 16 and 38 batches.
+    assert segment.batches == link.xlen(f"{clean_of(STREAM)}:{segment.number}") == 4
+    for offset in range(120):
+        [batch] = await logs.read(STREAM, offset, 1)
+        left = [each.offset for each in records(bytes(batch.batch), batch.base_offset)]
+        assert min(each for each in found if each >= offset) in left
+        assert batch.next_offset > offset
+    searcher = Searcher(Decompression())
+    for time in range(NOW, NOW + 600, 5):
+        wanted = min((offset for offset, (_, _, sent) in found.items() if sent >= time), default=-1)
+        place = await offset_lookup.find(logs, partition, time, searcher, None)
+        assert place.offset == wanted
+    before = {key: link.dump(key) for key in link.scan_iter()}
+    await log.clean()
+    assert {key: link.dump(key) for key in link.scan_iter()} == before
+
+
+async def test_producers_go_on_after_their_batches_were_merged(log: Log, start: Any) -> None:
+    for number in range(10):
+        await log.send((b"%d" % number, b"v"), producer=1, producer_epoch=0, base_sequence=number)
+    await log.clean()
+    log.owner = await start(2)
+    repeated = await log.owner.append(Append(build([(b"9", b"v", NOW, ())]), 1, NOW, 1, 0, 9))
+    assert repeated == Appended(9, duplicate=True)
+    assert await log.send((b"10", b"v"), producer=1, producer_epoch=0, base_sequence=10) == 10
+    await log.clean()
+    assert set(await log.check()) == set(range(11))
+
+
+async def test_segments_of_many_passes_are_merged(log: Log, link: Any) -> None:
+    for number in range(40):
+        await log.send((b"%d" % number, b"v"))
+        await log.clean()
+    cleaned = log.owner.storage.logs.segments.cleaned(STREAM)
+    assert sum(each.batches for each in cleaned.segments) <= 12
+    assert set(await log.check()) == set(range(40))

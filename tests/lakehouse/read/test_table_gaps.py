@@ -45,6 +45,20 @@ def gaps(kept: Kept) -> Kept:
     return kept
 
 
+def test_a_partition_whose_archived_records_are_all_aborted_is_trimmed(kept: Kept) -> None:
+    kept.create()
+    kept.transact(*span(0, 3), commit=False)
+    kept.archive(4, rows_per_file=10, group=4)
+    assert kept.retain() == (0, 4)
+    kept.produce(*span(4, 6))
+    with Wire(kept.server.kafka) as wire:
+        for offset in range(6):
+            found = wire.fetch(kept.name, offset)
+            assert (found.error_code, found.log_start_offset, found.high_watermark) == (0, 0, 6)
+            assert found.records  # else a consumer would stay there
+    assert kept.read(0, 2) == kept.written
+
+
 def test_a_fetch_reads_from_the_next_record(gaps: Kept) -> None:
     assert [one[0] for one in gaps.written] == PRESENT
     with Wire(gaps.server.kafka) as wire:

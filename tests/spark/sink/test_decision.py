@@ -121,9 +121,10 @@ def drive(broker: Broker, steps: Steps[Any], stop: int, within: int) -> Any:
     st.integers(1, 4),
     st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.sets(st.integers(0, 3))), max_size=4),
     st.sets(st.integers(0, 3)),
+    st.booleans(),
 )
 def test_a_batch_is_written_once_or_its_loss_is_reported(
-    count: int, crashes: list[tuple[int, int, set[int]]], late: set[int]
+    count: int, crashes: list[tuple[int, int, set[int]]], late: set[int], listed: bool
 ) -> None:
     broker = Broker(Decision(3, QUERY))
     participants = many(count)
@@ -134,7 +135,8 @@ def test_a_batch_is_written_once_or_its_loss_is_reported(
         assert decided is not None
         try:
             if attempt == 0:
-                drive(broker, rules.commit(3, QUERY, participants, {}), stop, within)
+                ongoing = [one for one in participants if one not in broker.ends]
+                drive(broker, rules.commit(3, QUERY, participants, {}, ongoing if listed else None), stop, within)
             elif decided.participants:
                 drive(broker, rules.finish(decided), stop, within)
         except BatchLost:
@@ -145,6 +147,8 @@ def test_a_batch_is_written_once_or_its_loss_is_reported(
     if broker.decision.participants:
         # Only a loss in part stays, and is reported each time.
         assert lost
+        # What has timed out before the decision is found.
+        assert not listed or not late & set(range(count))
         assert set(ends) == {Outcome.COMMITTED, Outcome.ABORTED}
         with pytest.raises(BatchLost, match="is written in part"):
             drive(broker, rules.finish(broker.decision), 9, 9)

@@ -1,5 +1,6 @@
 """Writing `format("headrace")` exactly once: rows become visible together, and once, whatever is repeated."""
 
+import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -8,8 +9,9 @@ from uuid import UUID, uuid4
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.harness.committed import committed
 from tests.spark.conftest import run_out
 
 from headrace.client.cluster import Cluster
@@ -53,24 +55,7 @@ class Sink:
         self.driver.commit(attempt, batch, self.query, places)
 
     def visible(self) -> Counter[str]:
-        return visible(self.bootstrap, self.topic)
-
-
-def visible(bootstrap: str, topic: str) -> Counter[str]:
-    """What readers of committed records see."""
-    settings = {"bootstrap.servers": bootstrap, "group.id": "visible", "isolation.level": "read_committed"}
-    consumer = Consumer(settings | {"enable.partition.eof": True})
-    partitions = consumer.list_topics(topic, 60).topics[topic].partitions
-    consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
-    found: Counter[str] = Counter()
-    ended = 0
-    while ended < len(partitions):
-        message = consumer.poll(10)
-        if message is not None and message.error() is None:
-            found[(message.value() or b"").decode()] += 1
-        ended += message is not None and message.error() is not None
-    consumer.close()
-    return found
+        return committed(self.bootstrap, self.topic)
 
 
 @pytest.fixture(params=["transaction.version", "no feature of this cluster"], ids=["second protocol", "first protocol"])
@@ -111,11 +96,7 @@ def test_a_lost_attempt_is_aborted_by_the_commit(target: Sink) -> None:
 def test_a_later_driver_completes_a_decision(target: Sink) -> None:
     attempt = target.begin()
     prepared = [target.task(attempt, 0, "a"), target.task(attempt, 0, "b")]
-    steps = rules.commit(0, target.query, [one.participant for one in prepared if one.participant], {})
-    stored = next(steps)
-    assert isinstance(stored, rules.Store)
-    # Killed after the decision.
-    target.driver.run((step for step in [stored]), attempt.driver, attempt.partitions)  # type: ignore[arg-type]
+    _decide(target, attempt, *prepared)
     assert target.visible() == Counter()
     assert target.begin().done == 1
     assert target.visible() == Counter("ab")
@@ -152,13 +133,36 @@ def _abort(target: Sink, prepared: Prepared) -> None:
     Transactions(target.cluster).begin(prepared.participant.transactional_id(target.topic))
 
 
-def test_a_batch_whose_transactions_timed_out_is_taken_back(target: Sink) -> None:
+def _decide(target: Sink, attempt: Attempt, *prepared: Prepared) -> None:
+    """Store the decision of batch 0, as a driver that is killed afterwards."""
+    participants = [one.participant for one in prepared if one.participant]
+    stored = next(rules.commit(0, target.query, participants, {}))
+    assert isinstance(stored, rules.Store)
+    target.driver.run((step for step in [stored]), attempt.driver, attempt.partitions)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("aborted", [1, 2])
+def test_a_batch_with_transactions_that_timed_out_is_not_decided(target: Sink, aborted: int) -> None:
     attempt = target.begin()
     prepared = [target.task(attempt, 0, "a"), target.task(attempt, 0, "b")]
+    for one in prepared[:aborted]:
+        _abort(target, one)
+    with pytest.raises(BatchLost, match=f"{aborted} of its 2 transactions were aborted.*restart the query to write it"):
+        target.commit(attempt, 0, *prepared)
+    target.driver.abort(target.topic, 0, [one.participant for one in prepared if one.participant])
+    attempt = target.begin()
+    assert attempt.done == 0
+    assert target.visible() == Counter()
+    target.commit(attempt, 0, target.task(attempt, 0, "a", "b"))
+    assert target.visible() == Counter("ab")
+
+
+def test_a_decided_batch_whose_transactions_all_timed_out_is_taken_back(target: Sink) -> None:
+    attempt = target.begin()
+    prepared = [target.task(attempt, 0, "a"), target.task(attempt, 0, "b")]
+    _decide(target, attempt, *prepared)
     for one in prepared:
         _abort(target, one)
-    with pytest.raises(BatchLost, match=r"all 2 transactions were aborted.*restart the query to write it again"):
-        target.commit(attempt, 0, *prepared)
     attempt = target.begin()
     assert attempt.done == 0
     target.commit(attempt, 0, target.task(attempt, 0, "a", "b"))
@@ -168,13 +172,37 @@ def test_a_batch_whose_transactions_timed_out_is_taken_back(target: Sink) -> Non
 def test_a_batch_that_is_written_in_part_stops_the_query(target: Sink) -> None:
     attempt = target.begin()
     prepared = [target.task(attempt, 0, "a"), target.task(attempt, 0, "b", "c")]
+    _decide(target, attempt, *prepared)
     _abort(target, prepared[1])
-    message = "batch 0 is written in part: 1 of its 2 transactions.*2 rows"
-    with pytest.raises(BatchLost, match=message):
-        target.commit(attempt, 0, *prepared)
-    for _ in range(2):
-        with pytest.raises(BatchLost, match=message):
+    for _ in range(3):
+        with pytest.raises(BatchLost, match=r"batch 0 is written in part: 1 of its 2 transactions.*2 rows"):
             target.begin()
+    assert target.visible() == Counter("a")
+
+
+@pytest.mark.parametrize("decided", [False, True])
+def test_a_query_that_stands_still_for_longer_than_the_timeout(broker: Server, decided: bool) -> None:
+    stand_still(broker.kafka, decided=decided)
+
+
+def stand_still(bootstrap: str, *, decided: bool) -> None:
+    """Let the server abort a batch before or after its decision, and write it again."""
+    target = Sink(bootstrap, 2, {"kafka.transaction.timeout.ms": "5000"})
+    attempt = target.begin()
+    prepared = [target.task(attempt, 0, "a"), target.task(attempt, 0, "b")]
+    if decided:
+        _decide(target, attempt, *prepared)
+    transactions = Transactions(target.cluster)
+    while transactions.ongoing(lambda name: name.startswith(target.topic)):
+        time.sleep(0.05)
+    if not decided:
+        with pytest.raises(BatchLost, match="2 of its 2 transactions"):
+            target.commit(attempt, 0, *prepared)
+    attempt = target.begin()
+    assert attempt.done == 0
+    assert target.visible() == Counter()
+    target.commit(attempt, 0, target.task(attempt, 0, "a", "b"))
+    assert target.visible() == Counter("ab")
 
 
 def test_a_sink_belongs_to_one_query(target: Sink) -> None:
@@ -257,7 +285,7 @@ def copy_and_repeat(bootstrap: str, spark: "SparkSession", folder: "Path") -> No
             .option("deliveryGuarantee", "exactly-once")
             .option("checkpointLocation", str(folder / "checkpoint"))
         )
-        assert visible(bootstrap, f"{topic}-out") == Counter(map(str, range(first + 50)))
+        assert committed(bootstrap, f"{topic}-out") == Counter(map(str, range(first + 50)))
 
     run(0)
     # Spark forgets that the last batch is done, and runs it again.

@@ -92,8 +92,8 @@ def test_fields_of_an_entry() -> None:
 
 def test_fields_of_the_state() -> None:
     fields = column("field of the state")
-    # No append waits for replication there, and none is transactional.
-    assert sorted(fields) == sorted([*GOLDEN["{headrace:flights:0}:state"], "h", "x"])
+    # No append waits for replication there, none is transactional, and nothing is cleaned.
+    assert sorted(fields) == sorted([*GOLDEN["{headrace:flights:0}:state"], "h", "x", segments.COPY])
 
 
 def test_fields_of_the_list_of_segments() -> None:

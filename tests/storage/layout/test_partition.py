@@ -54,6 +54,13 @@ def test_transactions_are_stored_by_their_first_offset() -> None:
         partition.decode_unstable(b"o:40", b"seven")
 
 
+@given(st.text(min_size=1), st.booleans())
+def test_a_transaction_is_stored_with_its_id_of_any_characters(name: str, has_ended: bool) -> None:
+    opened = OpenTransaction(7, 40, 2, 1_000, 5, name)
+    known = EndedTransaction(opened, 44, commit=True, stable_end=45) if has_ended else opened
+    assert partition.decode_unstable(b"o:40", partition.encode_unstable(known)) == known
+
+
 def test_aborted_transactions_are_stored_by_their_marker() -> None:
     aborted = AbortedTransaction(7, 40, 2**53 - 1, 45)
     assert partition.encode_aborted(aborted) == b"7 40 45"

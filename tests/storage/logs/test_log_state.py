@@ -69,7 +69,7 @@ def state_in(transactions: Transactions | None) -> tuple[list[Unstable], list[Ab
     """What does not depend on the time of a recovery, nor on what only the coordinator has returned."""
     assert transactions is not None
     unstable: list[Unstable] = [
-        each._replace(since_ms=0, number=-1) if isinstance(each, OpenTransaction) else each
+        each._replace(since_ms=0, number=-1, transactional_id="") if isinstance(each, OpenTransaction) else each
         for each in transactions.unstable()
     ]
     return unstable, transactions.aborted.last(len(transactions.aborted))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import redis
+import structlog
 from tests.harness.cleaned import clean, fill, offsets_in
 from tests.harness.owning import STREAM, Owner, batch
 from tests.storage.conftest import Start
@@ -23,9 +24,9 @@ from headrace.storage.layout.keys import (
 )
 from headrace.storage.layout.scripts import script
 from headrace.storage.logs.log_view import Searching
-from headrace.topics.errors import Fenced, OffsetOutOfRange
+from headrace.topics.errors import Fenced, OffsetOutOfRange, TopicError
 from headrace.topics.model import StoredBatch
-from headrace.topics.segments import CleanedBatch, CleanedLog
+from headrace.topics.segments import NEVER_CLEANED, CleanedBatch, CleanedLog
 
 BATCHES = 40
 END = 2 * BATCHES
@@ -278,6 +279,65 @@ async def test_a_lost_state_is_made_again_with_the_segments(start: Start, link: 
     following = await start(2)
     assert (following.partition.log_start, following.partition.log_end) == (0, END)
     assert bases(await read_on(following.storage.logs, 0, END, 5)) == left
+
+
+async def test_a_lost_list_of_segments_is_made_again(start: Start, link: Any) -> None:
+    owner, left = await cleaned_owner(start, 6)
+    logs = owner.storage.logs
+    (some,) = await logs.read(STREAM, 0, 1)
+    number = logs.segments.cleaned(STREAM).next_number
+    await logs.segments.write(STREAM, number, [CleanedBatch(some.next_offset, some.batch, 5)])
+    before = logs.segments.cleaned(STREAM)
+    link.delete(clean_of(STREAM))
+    # Before the next leader, readers find all that is left: with the list in memory, with a new one, and by time.
+    look = await logs.look(STREAM)
+    for log in (logs, look):
+        assert bases(await read_on(log, 0, END, 5)) == left
+        found = await log.find_timestamp(STREAM, left[3] + 5)
+        assert found is not None
+        assert found.base_offset == left[3]
+    # A reader that was here before the log was cleaned reads the list itself.
+    look.cleaned = NEVER_CLEANED
+    assert bases(await read_on(look, 0, END, 5)) == left
+    await owner.crash()
+    with structlog.testing.capture_logs() as logged:
+        following = await start(2)
+    assert [each["key"] for each in logged if each["log_level"] == "error"] == [clean_of(STREAM)]
+    assert (following.partition.log_start, following.partition.log_end) == (0, END)
+    assert bases(await read_on(following.storage.logs, 0, END, 5)) == left
+    assert following.storage.logs.segments.cleaned(STREAM) == before
+    assert not link.exists(segment_of(STREAM, number))
+    assert link.hexists(clean_of(STREAM), "rows")
+
+
+async def test_a_log_without_its_list_is_trimmed_cleaned_and_removed(start: Start, link: Any) -> None:
+    owner, left = await cleaned_owner(start, 6)
+    logs = owner.storage.logs
+    link.delete(clean_of(STREAM))
+    await clean(owner, 64, lambda _: True)
+    assert link.hget(clean_of(STREAM), "end") == b"64"
+    link.delete(clean_of(STREAM))
+    await owner.partition.delete_before(20)
+    assert bases(await read_on(logs, 20, END, 5)) == [base for base in left if base + 1 >= 20]
+    link.delete(clean_of(STREAM))
+    await logs.drop(STREAM)
+    assert [key for key in link.scan_iter() if STREAM.encode() in key] == []
+
+
+async def test_a_list_of_an_earlier_server_gets_its_copy(start: Start, link: Any) -> None:
+    owner, left = await cleaned_owner(start, 6)
+    await owner.crash()
+    link.hdel(state_of(STREAM), "c")
+    following = await start(2)
+    link.delete(clean_of(STREAM))
+    assert bases(await read_on(await following.storage.logs.look(STREAM), 0, END, 5)) == left
+
+
+async def test_a_copy_that_headrace_did_not_write_is_an_error(start: Start, link: Any) -> None:
+    owner, _ = await cleaned_owner(start, 6)
+    link.hset(state_of(STREAM), "c", "sixty")
+    with pytest.raises(TopicError, match="field c"):
+        await owner.storage.logs.open(STREAM, lambda _: None)
 
 
 async def test_nothing_is_left_of_a_deleted_log(start: Start, link: Any) -> None:

@@ -147,9 +147,11 @@ class RemotePartitionReader:
         """See `Readable.aborted`."""
         return self._transactions.aborted.between(offset, end, producers)
 
-    async def aborted_before(self, offset: int, before: int, end: int) -> list[AbortedTransaction]:
+    async def aborted_before(
+        self, offset: int, before: int, end: int, producers: Producers | None = None
+    ) -> list[AbortedTransaction]:
         """See `Readable.aborted_before`."""
-        return await self._look.aborted(offset, before, end)
+        return await self._look.aborted(offset, before, end, producers)
 
     def at_end(self, offset: int, isolation: Isolation = UNCOMMITTED) -> bool:
         """Whether a read would find nothing."""

@@ -9,6 +9,7 @@ from time import perf_counter_ns
 
 import structlog
 
+from headrace.aio.tasks import in_slices
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.coordinator.participants import AskGroup, ClusterParticipants, KnownTopics, Peers
 from headrace.broker.coordinator.remote_transactions import Question, RemoteAnswer, RemoteQuestion
@@ -31,6 +32,7 @@ from headrace.topics.errors import (
     TransactionUnverified,
 )
 from headrace.topics.model import Append
+from headrace.topics.transactions import OpenTransaction as OpenInLog
 from headrace.transactions.effects import AddResult, LookupResult, Result, VerifyResult, refusal
 from headrace.transactions.errors import RETRIABLE, TransactionError
 from headrace.transactions.events import Add, Lookup, Request, Verify
@@ -40,6 +42,8 @@ _AGAIN_MS, _SELDOM_MS, _PATIENCE_MS = 50, 500, 5_000
 """First and longest delay before the coordinator is looked up again, and the time after which the client retries."""
 _REMOTE_S = 2.0
 """Maximum seconds for a question of another broker. Others wait for the same response."""
+_ENDS_AT_ONCE = 100
+"""Transactions that `end_all` ends at the same time."""
 _ABORTABLE = frozenset({TransactionError.TRANSACTION_ABORTABLE, TransactionError.POLICY_VIOLATION})
 _log = structlog.get_logger("headrace.broker.coordinator")
 
@@ -130,6 +134,8 @@ class ClusterTransactions:
 
     async def answer(self, question: RemoteQuestion) -> RemoteAnswer:
         """Respond to a question of another broker as the coordinator."""
+        if question.kind == "end":
+            return await self._end_for_other(question.transactional_id)
         event = question.event()
         try:
             async with asyncio.timeout(_REMOTE_S):
@@ -137,6 +143,36 @@ class ClusterTransactions:
         except TimeoutError:
             result = refusal(event, TransactionError.COORDINATOR_LOAD_IN_PROGRESS)
         return RemoteAnswer.of(result)
+
+    async def _end_for_other(self, name: str) -> RemoteAnswer:
+        try:
+            async with asyncio.timeout(_REMOTE_S):
+                await self.coordinator.end_open(name)
+        except (TopicError, TimeoutError) as error:
+            _log.warning("a transaction has not ended", transactional_id=name, reason=str(error) or "timeout")
+            return RemoteAnswer(TransactionError.COORDINATOR_NOT_AVAILABLE.name)
+        return RemoteAnswer()
+
+    async def end_all(self) -> None:
+        """Abort the ongoing transactions of all brokers, and end the decided ones.
+
+        Their participants may outlive the virtual cluster: topics that moved to another one. Raises StorageUnavailable
+        if one has not ended; call again.
+        """
+        async for _ in in_slices(await self.coordinator.all_names(), self._end_open, _ENDS_AT_ONCE):
+            pass
+
+    async def _end_open(self, name: str) -> None:
+        owner = self._owner_of(name)
+        if owner == self._ownership.node_id:
+            await self.coordinator.end_open(name)
+            return
+        member, peers = self._ownership.member(owner), self._peers()
+        if member is None or peers is None:
+            raise StorageUnavailable(f"transactional ID {name!r}: broker {owner} is not alive")
+        answer = await peers.ask(member, RemoteQuestion.to_end(self._cluster, name))
+        if answer.error:
+            raise StorageUnavailable(f"transactional ID {name!r}: broker {owner} responds with {answer.error}")
 
     async def _ask(self, name: str, event: Question, given_up: Callable[[], bool]) -> Result:
         """Ask the coordinator of a transactional ID on any broker, and the next one if it moves."""
@@ -238,16 +274,23 @@ class ClusterTransactions:
 
     async def may_end(self, group: str, transaction: OpenTransaction) -> bool:
         """See `OpenTransactions`."""
-        event = Lookup(
-            token=object(),
-            producer_id=transaction.producer_id,
-            epoch=transaction.producer_epoch,
-            participant=GroupId(group),
+        return await self._look_up(
+            transaction.transactional_id, transaction.producer_id, transaction.producer_epoch, GroupId(group)
         )
-        result = await self._ask(transaction.transactional_id, event, lambda: False)
+
+    async def may_end_in(self, transaction: OpenInLog, partition: PartitionId) -> bool:
+        """Return whether a transaction may still end in a partition. False is reliable.
+
+        Raises StorageUnavailable if it is unknown now.
+        """
+        return await self._look_up(transaction.transactional_id, transaction.producer_id, transaction.epoch, partition)
+
+    async def _look_up(self, transactional_id: str, producer_id: int, epoch: int, participant: Participant) -> bool:
+        event = Lookup(token=object(), producer_id=producer_id, epoch=epoch, participant=participant)
+        result = await self._ask(transactional_id, event, lambda: False)
         assert isinstance(result, LookupResult)
         if result.error is not None:
-            raise StorageUnavailable(f"transactional ID {transaction.transactional_id!r}: {result.error.name}")
+            raise StorageUnavailable(f"transactional ID {transactional_id!r}: {result.error.name}")
         return result.open
 
     async def stop(self) -> None:

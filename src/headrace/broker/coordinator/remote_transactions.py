@@ -52,15 +52,15 @@ Question = Add | Verify | Lookup
 
 
 class RemoteQuestion(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A request of one participant for the coordinator of its transaction."""
+    """A request for the coordinator of a transaction: of one participant, or to end the transaction everywhere."""
 
     cluster: str
     transactional_id: str
-    kind: Literal["add", "verify", "lookup"]
+    kind: Literal["add", "verify", "lookup", "end"]
     producer_id: int
     epoch: int
     participant: tuple[UUID, _Index] | str
-    """A topic ID and a partition, or the name of a group."""
+    """A topic ID and a partition, or the name of a group. Without a meaning for `end`, as the two before it."""
     copies: _Copies = 1
 
     @classmethod
@@ -80,8 +80,14 @@ class RemoteQuestion(msgspec.Struct, frozen=True, omit_defaults=True):
         participant = one.name if isinstance(one, GroupId) else (one.topic_id, one.index)
         return cls(cluster, transactional_id, kind, event.producer_id, event.epoch, participant, copies)
 
+    @classmethod
+    def to_end(cls, cluster: str, transactional_id: str) -> Self:
+        """Return the message that ends the open transaction of an ID, because its virtual cluster is deleted."""
+        return cls(cluster, transactional_id, "end", -1, -1, "")
+
     def event(self) -> Question:
-        """Return the event for the coordinator."""
+        """Return the event for the coordinator. Not for `end`."""
+        assert self.kind != "end"
         asking: Participant
         asking = GroupId(self.participant) if isinstance(self.participant, str) else PartitionId(*self.participant)
         producer_id, epoch = self.producer_id, self.epoch

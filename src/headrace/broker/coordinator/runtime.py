@@ -14,6 +14,8 @@ from itertools import islice
 from time import perf_counter
 from typing import Any, Generic, Protocol, TypeVar
 
+import structlog
+
 from headrace.broker.runtime.clock import Clock, Timer
 from headrace.broker.runtime.scheduler import SLICE_S, CooperativeScheduler
 from headrace.machines.effects import CancelTimer, Command, Effect, Persist, Reply, SetTimer
@@ -22,6 +24,7 @@ from headrace.topics.errors import TopicError
 K = TypeVar("K", bound=Hashable)
 """Type of timer keys."""
 
+_log = structlog.get_logger("headrace.broker.coordinator")
 
 _UNCERTAIN_MS = 250
 """Delay of a timer in ms while ownership is doubtful."""
@@ -329,6 +332,9 @@ class Runner(ABC, Generic[E, R, C, K]):
             await self.store(changes, everything=self._rewrite)
         except TopicError as error:
             self._start_over(str(error))
+        except Exception:  # the queue would wait for this write forever
+            _log.exception("a state was not stored", machine=self.name)
+            self._start_over("an unexpected error")
         else:
             self._rewrite = False
             self.stored(changes)

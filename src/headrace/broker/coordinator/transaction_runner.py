@@ -165,6 +165,8 @@ class TransactionRunner(Runner[Event, Result, TransactionChange, TimerKind]):
             producer_id = await self._server.new_producer_id()
         except TopicError as error:
             _log.warning("no producer ID", transactional_id=self.name, reason=str(error))
+        except Exception:  # the machine waits for the ID, and its request for the machine
+            _log.exception("no producer ID", transactional_id=self.name)
         self.post(ProducerIdAllocated(producer_id))
 
     def released(self) -> None:

@@ -153,19 +153,21 @@ class TransactionCoordinator(Coordinator[TransactionRunner]):
             if topic_id in runner.machine.current.partitions:
                 runner.topic_gone(gone)
 
-    async def end_all(self) -> None:
-        """Abort the ongoing transactions, and end the decided ones.
+    async def all_names(self) -> list[str]:
+        """Return all transactional IDs, also those of other brokers. Raises StorageUnavailable."""
+        return sorted({*self._here, *await self.storage.names()})
 
-        Their participants may outlive this coordinator: topics that moved to another virtual cluster. Transactions of
-        other brokers are left out. Raises StorageUnavailable if one has not ended; call again.
+    async def end_open(self, name: str) -> None:
+        """Abort the ongoing transaction of an ID, or end its decided one, at all participants.
+
+        Raises StorageUnavailable if it has not ended, or if another broker coordinates the ID; call again.
         """
-        for name in sorted({*self._here, *await self.storage.names()}):
-            refused = await self.ready(name)
-            if refused is TransactionError.COORDINATOR_NOT_AVAILABLE:
-                raise StorageUnavailable(f"transactional ID {name!r} cannot be loaded")
-            runner = self._here.get(name)
-            if runner is not None and runner.machine.current.state.open:
-                await self._end(runner)
+        refused = await self.ready(name)
+        if refused is not None:
+            raise StorageUnavailable(f"transactional ID {name!r}: {refused.name}")
+        runner = self._here.get(name)
+        if runner is not None and runner.machine.current.state.open:
+            await self._end(runner)
 
     async def _end(self, runner: TransactionRunner) -> None:
         timeout_ms = min(max(1, runner.machine.current.timeout_ms), self.settings.max_timeout_ms)
@@ -182,7 +184,7 @@ class TransactionCoordinator(Coordinator[TransactionRunner]):
 
         Raises StorageUnavailable, Fenced.
         """
-        for name in sorted({*self._here, *await self.storage.names()}):
+        for name in await self.all_names():
             runner = self._here.get(name)
             if runner is not None:
                 await runner.close()

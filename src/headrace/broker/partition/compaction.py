@@ -33,6 +33,8 @@ PIECE_BYTES: Final = 1 << 20
 """Bytes that are read and written at once."""
 SEGMENT_BYTES: Final = 32 << 20
 """Bytes from which another segment begins. One segment more is in memory while it is replaced."""
+MERGED_BYTES: Final = 64 << 10
+"""Bytes up to which small batches are merged. A reader of one record gets all of them."""
 _MOST_BATCHES: Final = 1_024
 
 
@@ -198,6 +200,7 @@ class Compaction:
                 now_ms=self._now_ms,
                 delete_retention_ms=self._config.delete_retention_ms,
                 clean_segment=clean,
+                merged_bytes=MERGED_BYTES,
             )
         )
         report = self.report
@@ -217,9 +220,12 @@ class Compaction:
             kept = batch if remaining is None and each.base_offset in needed else remaining
             changed = changed or kept is not batch
             if kept is not None:
-                time = _header(each).max_timestamp
+                header = read_header(kept[:HEADER_SIZE])
+                time = header.max_timestamp
                 newest = max(newest, time if time >= 0 else otherwise)
-                left.append(CleanedBatch(each.next_offset, kept, newest))
+                # It may have been merged with later ones. A batch that cannot be read has any offsets.
+                following = each.next_offset if kept is batch else header.base_offset + header.span
+                left.append(CleanedBatch(following, kept, newest))
         return left, changed
 
     def _groups(self) -> list[list[CleanedSegment]]:

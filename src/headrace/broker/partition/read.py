@@ -1,8 +1,9 @@
 """Read a partition into a sink, which is a partial API response with a remaining size."""
 
+from functools import partial
 from typing import Protocol
 
-from headrace.broker.partition.cache import Buffer, next_offset
+from headrace.broker.partition.cache import Buffer, next_offset, producers_of
 from headrace.broker.partition.source import UNCOMMITTED, Isolation, Readable, Source, aborted_are_known
 from headrace.broker.runtime.budget import NeedsRoom, ReadBudget
 from headrace.topics.committed_batches import HiddenBatches, is_transactional
@@ -124,7 +125,7 @@ class _CommittedSink:
         if not any(map(is_transactional, batches)):
             return await self._sink.take(partition, batches, offset, not_before_ms)
         end = next_offset(batches)
-        aborted = await aborted_transactions(partition, offset, end)
+        aborted = await aborted_transactions(partition, offset, end, partial(producers_of, batches))
         if not aborted_are_known(partition, offset, end, self._local_start):
             return offset
         hidden = HiddenBatches(aborted)
@@ -145,7 +146,7 @@ async def aborted_transactions(
     """
     while True:
         before = partition.aborted_from
-        older = await partition.aborted_before(offset, before, end) if offset < before else []
+        older = await partition.aborted_before(offset, before, end, producers) if offset < before else []
         # Memory may have forgotten more of them in the meantime.
         if partition.aborted_from <= max(offset, before):
             return [*older, *partition.aborted(max(offset, before), end, producers)]

@@ -294,9 +294,11 @@ class ReadableLog:
         """See `Readable.aborted`."""
         return [] if self.transactions is None else self.transactions.aborted.between(offset, end, producers)
 
-    async def aborted_before(self, offset: int, before: int, end: int) -> list[AbortedTransaction]:
+    async def aborted_before(
+        self, offset: int, before: int, end: int, producers: Producers | None = None
+    ) -> list[AbortedTransaction]:
         """See `Readable.aborted_before`."""
-        return await self._storage.aborted(self.stream, offset, before, end)
+        return await self._storage.aborted(self.stream, offset, before, end, producers)
 
     def at_end(self, offset: int, isolation: Isolation = UNCOMMITTED) -> bool:
         """See `Readable.at_end`."""

@@ -6,7 +6,7 @@ offset before it can read the table.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Protocol, TypeVar
@@ -35,8 +35,11 @@ T = TypeVar("T")
 class Table(Protocol):
     """The archive table of one topic. Calls block, one at a time, and may raise ArchiveUnavailable."""
 
-    def refresh(self) -> Mapping[int, Archived]:
-        """Reload the table and return its extent by partition."""
+    def refresh(self, partitions: Iterable[int]) -> Mapping[int, Archived]:
+        """Reload the table and return its extent by partition.
+
+        Of `partitions`, also those without records: all archived ones may have been aborted.
+        """
 
     def read(self, partition: int, offset: int, end: int, limit: int) -> list[StoredBatch]:
         """Return about `limit` bytes of batches with records from `offset` to before `end`.
@@ -91,7 +94,7 @@ class TopicArchive:
 
     async def refresh(self) -> None:
         """Reload the table. Raises ArchiveUnavailable."""
-        self.extents = await self.run(lambda table: table.refresh())
+        self.extents = await self.run(self._refresh)
 
     async def keep_start(self, index: int, offset: int) -> None:
         """Save that reads of a partition begin at `offset`."""
@@ -115,8 +118,11 @@ class TopicArchive:
     def _work(self, place: str, work: Callable[[Table], T]) -> T:
         if self._table is None:
             self._table = self._archives.lake.open(self.topic_id, place)
-            self.extents = self._table.refresh()
+            self.extents = self._refresh(self._table)
         return work(self._table)
+
+    def _refresh(self, table: Table) -> Mapping[int, Archived]:
+        return table.refresh(() if self.archive is None else tuple(self.archive.ends))
 
     def _tell(self, error: str) -> None:
         if error == self._told:

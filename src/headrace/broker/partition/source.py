@@ -108,8 +108,13 @@ class Readable(Protocol):
         producers than `producers` may be left out.
         """
 
-    async def aborted_before(self, offset: int, before: int, end: int) -> list[AbortedTransaction]:
-        """Return those of `aborted` with a marker before the offset `before`, from storage."""
+    async def aborted_before(
+        self, offset: int, before: int, end: int, producers: Producers | None = None
+    ) -> list[AbortedTransaction]:
+        """Return those of `aborted` with a marker before the offset `before`, from storage.
+
+        `producers`: as for `aborted`.
+        """
 
     def watch(self, watcher: Watcher, isolation: Isolation = UNCOMMITTED) -> None:
         """Call `watcher` for every batch from now on, or when the last stable offset moves for committed records."""
@@ -144,7 +149,9 @@ class AlwaysStable:
         """Return nothing."""
         return []
 
-    async def aborted_before(self, offset: int, before: int, end: int) -> list[AbortedTransaction]:
+    async def aborted_before(
+        self, offset: int, before: int, end: int, producers: Producers | None = None
+    ) -> list[AbortedTransaction]:
         """Return nothing."""
         return []
 

@@ -16,6 +16,7 @@ from headrace.records.fallback.header import HeaderFields
 from headrace.topics.config import TopicConfig
 from headrace.topics.errors import InvalidTopicName, UnknownTopic
 from headrace.topics.model import AppendDone, Appended, Topic, is_reserved
+from headrace.topics.transactions import OpenTransaction
 from headrace.topics.validator import accept
 
 AS_LONG_AS_IT_TAKES = 2**31 - 1
@@ -101,6 +102,13 @@ class OtherClusters:
         Raises StorageUnavailable if this is not certain, because some topics are not loaded or unreadable.
         """
         return None
+
+    async def may_end(self, transaction: OpenTransaction, topic_id: UUID, index: int) -> bool:
+        """Whether a coordinator of one of them may still end a transaction in a partition, which may have moved.
+
+        False is reliable. Raises TopicError if it is unknown now.
+        """
+        return False
 
 
 class LiveTopic(msgspec.Struct):

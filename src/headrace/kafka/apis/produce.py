@@ -41,6 +41,7 @@ from headrace.kafka.single_batch import (
     Placing,
     opens_batches,
     refuse,
+    replicas_ms,
     shortcut,
     topic_response,
     unsettled,
@@ -62,11 +63,7 @@ _MANY = 100
 
 
 def _wait_ms(request: ProduceRequest) -> int:
-    """Return the timeout for replicas in ms, or 0 for none.
-
-    It applies to acks=all, and with a transactional id to acks=1 as well.
-    """
-    return max(1, request.timeout_ms) if request.acks == -1 or request.transactional_id is not None else 0
+    return replicas_ms(request.acks, request.timeout_ms, request.transactional_id)
 
 
 def _referred(topic: ProduceRequest.TopicProduceData, context: RequestContext) -> str | UUID:
@@ -77,11 +74,9 @@ def _names(request: ProduceRequest, context: RequestContext) -> Iterable[str]:
     return referred_names((_referred(topic, context) for topic in request.topic_data), context)
 
 
-NEEDS = (
-    topics(Operation.WRITE, _names),
-    transactional_ids(Operation.WRITE, its_transaction),
-)
-SHORTCUTS[PRODUCE] = Shortcut(shortcut, needs=(topics(Operation.WRITE, lambda one, _: (one.topic,)),))
+_OF_TRANSACTION = transactional_ids(Operation.WRITE, its_transaction)
+NEEDS = (topics(Operation.WRITE, _names), _OF_TRANSACTION)
+SHORTCUTS[PRODUCE] = Shortcut(shortcut, needs=(topics(Operation.WRITE, lambda one, _: (one.topic,)), _OF_TRANSACTION))
 
 
 def _places(

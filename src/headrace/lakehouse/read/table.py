@@ -73,10 +73,18 @@ class LakeTable:
         self._partitions: dict[int, _Partition] = {}
         self._look()
 
-    def refresh(self) -> Mapping[int, Archived]:
-        """Load the current version and return its content by partition. Raise ArchiveUnavailable."""
+    def refresh(self, partitions: Iterable[int] = ()) -> Mapping[int, Archived]:
+        """Load the current version and return its content by partition. Raise ArchiveUnavailable.
+
+        Of `partitions`, also those with a fence and without files: all of their archived records were aborted.
+        """
         self._look()
-        return {number: Archived(each.start, each.end) for number, each in self._partitions.items()}
+        assert self._table is not None
+        known = dict(self._partitions)
+        for number in partitions:
+            if number not in known and (found := self._partition(self._table, number, [])) is not None:
+                known[number] = found
+        return {number: Archived(each.start, each.end) for number, each in known.items()}
 
     def _look(self) -> None:
         try:

@@ -2,11 +2,9 @@
 
 #include "_clean.h"
 
-enum { CONTROL = 0x20, HORIZON = 0x40, LOG_APPEND = 0x08 };
 enum { BEFORE_REST = 16 }; /* bytes of a record before its offset delta, at most */
 
-/* Read the header of a stored batch. Return 0, or -1 also for a wrong CRC and impossible offsets. */
-static int read_header(const Given *given, BatchHeader *header)
+int headrace_read_stored(const Given *given, BatchHeader *header)
 {
     const uint8_t *batch = given->batch.buf;
     if (headrace_peek_batch(batch, given->batch.len, header) != FINE
@@ -18,8 +16,7 @@ static int read_header(const Given *given, BatchHeader *header)
         : 0;
 }
 
-/* Start the records, which are in the batch or decompressed. Return 0, or -1 if there cannot be so many. */
-static int start_records(const Given *given, const BatchHeader *header, Walk *walk)
+int headrace_start_stored(const Given *given, const BatchHeader *header, Walk *walk)
 {
     const uint8_t *start = given->section.obj ? given->section.buf : (const uint8_t *)given->batch.buf + HEADER_SIZE;
     Py_ssize_t size = given->section.obj ? given->section.len : given->batch.len - HEADER_SIZE;
@@ -30,8 +27,7 @@ static int start_records(const Given *given, const BatchHeader *header, Walk *wa
     return 0;
 }
 
-/* Whether all records can be read, and nothing follows them. */
-static int is_readable(Walk walk)
+int headrace_is_readable(Walk walk)
 {
     Record record;
     while (walk.remaining > 0)
@@ -49,11 +45,11 @@ Addition headrace_add_batch(OffsetMap *map, const Given *given)
         return ADDED;
     if (map->used >= map->limit)
         return MAP_FULL;
-    if (read_header(given, &header) < 0)
+    if (headrace_read_stored(given, &header) < 0)
         return NOT_READ;
     if (header.attributes & CONTROL)
         return ADDED;
-    if (start_records(given, &header, &walk) < 0 || !is_readable(walk))
+    if (headrace_start_stored(given, &header, &walk) < 0 || !headrace_is_readable(walk))
         return NOT_READ;
     int was_empty = map->used == 0;
     while (walk.remaining > 0 && !headrace_read_record(&walk, &record))
@@ -120,14 +116,6 @@ static int copy_records(Cleaning *cleaning, Walk walk)
     return 0;
 }
 
-/* Skip a varint of a valid record. */
-static const uint8_t *skip_varint(const uint8_t *at)
-{
-    while (*at & 128)
-        at++;
-    return at + 1;
-}
-
 /* Copy the surviving records with timestamps relative to the horizon. */
 static int stamp_records(Cleaning *cleaning, int64_t base_timestamp, Walk walk)
 {
@@ -135,12 +123,12 @@ static int stamp_records(Cleaning *cleaning, int64_t base_timestamp, Walk walk)
     Bytes *made = &cleaning->made;
     Record record;
     for (; walk.remaining > 0; survives++) {
-        const uint8_t *attributes = skip_varint(walk.at);
+        const uint8_t *attributes = headrace_skip_varint(walk.at);
         if (headrace_read_record(&walk, &record))
             break;
         if (!*survives)
             continue;
-        const uint8_t *rest = skip_varint(attributes + 1);
+        const uint8_t *rest = headrace_skip_varint(attributes + 1);
         size_t left = (size_t)(record.end - rest);
         int64_t timestamp = headrace_add_wrapping(base_timestamp, record.timestamp_delta);
         int64_t delta = (int64_t)((uint64_t)timestamp - (uint64_t)cleaning->horizon_ms);
@@ -201,7 +189,7 @@ Fate headrace_clean_batch(Cleaning *cleaning, const Given *given)
 {
     BatchHeader header;
     Walk walk;
-    if (read_header(given, &header) < 0)
+    if (headrace_read_stored(given, &header) < 0)
         return UNREADABLE;
     if (header.attributes & CONTROL)
         return KEPT;
@@ -209,7 +197,7 @@ Fate headrace_clean_batch(Cleaning *cleaning, const Given *given)
         cleaning->records_read += header.count > 0 ? header.count : 0;
         return REMOVED;
     }
-    if (start_records(given, &header, &walk) < 0)
+    if (headrace_start_stored(given, &header, &walk) < 0)
         return UNREADABLE;
     cleaning->decisions.used = 0;
     if (make_room(&cleaning->decisions, (size_t)header.count + 1) < 0)

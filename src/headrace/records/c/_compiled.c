@@ -162,6 +162,8 @@ static PyMethodDef methods[] = {
      "find(payload, count, last_offset_delta, base_offset, base_timestamp, fixed, first_offset, not_before)."},
     {"keyless", headrace_keyless, METH_VARARGS,
      "keyless(payload, count, last_offset_delta, most): indexes of the first records without key, and their number."},
+    {"merge", headrace_merge, METH_VARARGS,
+     "merge(batches, sections, most): neighbors merged into batches with at most so many bytes of records."},
     {"publish", headrace_publish, METH_VARARGS,
      "publish(body, partitions, now_ms, seed, left_out, most_value, most_total): places and batches, or None."},
     {"receipts", headrace_receipts, METH_VARARGS, "receipts(places, told, head, tail): an entry for each place."},

@@ -171,6 +171,9 @@ PyObject *headrace_receipts(PyObject *module, PyObject *args);
 /* _offset_map.c */
 extern PyTypeObject headrace_offset_map_type;
 
+/* _merge.c */
+PyObject *headrace_merge(PyObject *module, PyObject *args);
+
 /* _columns.c */
 extern PyTypeObject headrace_columns_type;
 

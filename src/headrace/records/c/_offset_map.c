@@ -168,7 +168,7 @@ static PyObject *map_get(OffsetMapObject *self, PyObject *key)
     return found;
 }
 
-static void release(Given *given, Py_ssize_t count)
+void headrace_release_batches(Given *given, Py_ssize_t count)
 {
     for (Py_ssize_t index = 0; given && index < count; index++) {
         PyBuffer_Release(&given[index].batch); /* nothing where it has no object */
@@ -177,11 +177,10 @@ static void release(Given *given, Py_ssize_t count)
     PyMem_Free(given);
 }
 
-/* Take hold of all batches. Return NULL with an error set. */
-static Given *receive(PyObject *batches, PyObject *sections, const Py_buffer *passed_over, Py_ssize_t *count)
+Given *headrace_receive_batches(PyObject *batches, PyObject *sections, const Py_buffer *flags, Py_ssize_t *count)
 {
     Py_ssize_t size = PyList_GET_SIZE(batches);
-    if (PyList_GET_SIZE(sections) != size || passed_over->len != size) {
+    if (PyList_GET_SIZE(sections) != size || (flags && flags->len != size)) {
         PyErr_SetString(PyExc_ValueError, "OffsetMap: as many sections and flags as batches");
         return NULL;
     }
@@ -190,10 +189,10 @@ static Given *receive(PyObject *batches, PyObject *sections, const Py_buffer *pa
         return (Given *)PyErr_NoMemory();
     for (Py_ssize_t index = 0; index < size; index++) {
         PyObject *section = PyList_GET_ITEM(sections, index);
-        given[index].passed_over = ((const uint8_t *)passed_over->buf)[index];
+        given[index].passed_over = flags ? ((const uint8_t *)flags->buf)[index] : 0;
         if (PyObject_GetBuffer(PyList_GET_ITEM(batches, index), &given[index].batch, PyBUF_SIMPLE) < 0
             || (section != Py_None && PyObject_GetBuffer(section, &given[index].section, PyBUF_SIMPLE) < 0)) {
-            release(given, size);
+            headrace_release_batches(given, size);
             return NULL;
         }
     }
@@ -223,7 +222,7 @@ static PyObject *map_add(OffsetMapObject *self, PyObject *args)
     Py_ssize_t count = 0, end = 0;
     if (!PyArg_ParseTuple(args, "O!O!y*:add", &PyList_Type, &batches, &PyList_Type, &sections, &passed_over))
         return NULL;
-    Given *given = receive(batches, sections, &passed_over, &count);
+    Given *given = headrace_receive_batches(batches, sections, &passed_over, &count);
     uint8_t *additions = given ? PyMem_Calloc((size_t)count + 1, 1) : NULL;
     if (given && !additions)
         PyErr_NoMemory();
@@ -241,14 +240,13 @@ static PyObject *map_add(OffsetMapObject *self, PyObject *args)
             result = Py_BuildValue("nN", end, unreadable);
     }
     PyMem_Free(additions);
-    release(given, count);
+    headrace_release_batches(given, count);
     PyBuffer_Release(&passed_over);
     return result;
 }
 
-/* What remains of each batch, given its fate and, if it was changed, the size of the next one in `made`. */
-static PyObject *remaining(const Given *given, const uint8_t *fates, const size_t *ends, const Bytes *made,
-                           Py_ssize_t count)
+PyObject *headrace_remaining_batches(const Given *given, const uint8_t *fates, const size_t *ends, const Bytes *made,
+                                     Py_ssize_t count)
 {
     PyObject *found = PyList_New(count);
     size_t start = 0;
@@ -284,7 +282,7 @@ static int clean_all(Cleaning *cleaning, const Given *given, uint8_t *fates, siz
 static PyObject *cleaned(const Cleaning *cleaning, const Given *given, const uint8_t *fates, const size_t *ends,
                          Py_ssize_t count)
 {
-    PyObject *batches = remaining(given, fates, ends, &cleaning->made, count);
+    PyObject *batches = headrace_remaining_batches(given, fates, ends, &cleaning->made, count);
     PyObject *unreadable = batches ? marked(fates, count, UNREADABLE) : NULL;
     PyObject *earliest = NULL;
     if (unreadable)
@@ -310,7 +308,7 @@ static PyObject *map_clean(OffsetMapObject *self, PyObject *args)
         return NULL;
     cleaning.now_ms = now_ms;
     cleaning.horizon_ms = horizon_ms;
-    Given *given = receive(batches, sections, &aborted, &count);
+    Given *given = headrace_receive_batches(batches, sections, &aborted, &count);
     uint8_t *fates = given ? PyMem_Calloc((size_t)count + 1, 1) : NULL;
     size_t *ends = given ? PyMem_Calloc((size_t)count + 1, sizeof(size_t)) : NULL;
     if (given && (!fates || !ends)) {
@@ -327,7 +325,7 @@ static PyObject *map_clean(OffsetMapObject *self, PyObject *args)
     let_go(&cleaning.decisions);
     PyMem_Free(fates);
     PyMem_Free(ends);
-    release(given, count);
+    headrace_release_batches(given, count);
     PyBuffer_Release(&aborted);
     return result;
 }

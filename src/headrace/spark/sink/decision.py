@@ -183,20 +183,40 @@ Steps = Generator[Store | CommitAll, Sequence[Outcome], _Result]
 
 
 def commit(
-    batch: int, query: UUID, participants: Sequence[Participant], places: Mapping[Participant, str]
+    batch: int,
+    query: UUID,
+    participants: Sequence[Participant],
+    places: Mapping[Participant, str],
+    ongoing: Collection[Participant] | None = None,
 ) -> Steps[None]:
-    """Commit a batch: decide, then complete. `places` names the partitions of a transaction, for errors.
+    """Commit a batch: decide, then complete.
+
+    Args:
+        batch: its number.
+        query: the query that counts it.
+        participants: its transactions.
+        places: names the partitions of a transaction, for errors.
+        ongoing: those of them that are not aborted yet; None: unknown.
 
     Raises:
         BatchLost: Transactions were aborted, by their timeout, before they were committed.
     """
+    if ongoing is not None and len(ongoing) < len(participants):
+        # If a later driver has aborted them, this one is fenced here.
+        yield Store(Decision(batch, query))
+        raise BatchLost(_of_nothing(batch, len(participants) - len(ongoing), len(participants)))
     decision = Decision(batch + 1, query, tuple(participants))
     yield Store(decision)
     if not (yield from finish(decision, places)):
-        raise BatchLost(
-            f"batch {batch}: all {len(participants)} transactions were aborted, by their timeout, before they were "
-            "committed. Nothing of the batch is in the topic; restart the query to write it again"
-        )
+        raise BatchLost(_of_nothing(batch, len(participants), len(participants)))
+
+
+def _of_nothing(batch: int, lost: int, count: int) -> str:
+    return (
+        f"batch {batch}: {lost} of its {count} transactions were aborted, by their timeout, before they were "
+        "committed. Nothing of the batch is in the topic; restart the query to write it again. If a batch takes that "
+        "long, set option 'kafka.transaction.timeout.ms'"
+    )
 
 
 def finish(decision: Decision, places: Mapping[Participant, str] | None = None) -> Steps[bool]:

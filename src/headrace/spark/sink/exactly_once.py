@@ -102,20 +102,20 @@ class Driver:
         """
         partitions = partition_count(self._cluster, self._topic)
         # Of drivers that the next line fences. A transaction that is decided is committed before the rest is aborted.
-        left = self._left(sink)
+        left = self._open(sink)
         driver = self._transactions.begin(sink)
         decided = self.decided(sink)
         if decided is not None and decided.participants:
             driver = self.run(rules.finish(decided), driver, partitions)[1]
             decided = self.decided(sink)
-        self._abort(left)
+        self._abort(left or ())
         if decided is None:
             return Attempt(driver, 0, None, partitions)
         return Attempt(driver, decided.done, decided.query, partitions)
 
     def decided(self, sink: str) -> Decision | None:
         """Return the stored decision. Raise DecisionError."""
-        found = self._cluster.committed(sink, stable=True)
+        found = self._transactions.committed(sink)
         stored = {
             place.partition: (one.offset, one.metadata) for place, one in found.items() if place.topic == self._topic
         }
@@ -123,9 +123,12 @@ class Driver:
 
     def commit(self, attempt: Attempt, batch: int, query: UUID, places: Mapping[Participant, str]) -> None:
         """Commit a batch's transactions, whose partitions `places` names. Raises BatchLost, Fenced, SparkError."""
-        winners = {one.transactional_id(attempt.sink) for one in places}
-        losers = [one for one in self._left(attempt.sink) if one.transactional_id not in winners]
-        self.run(rules.commit(batch, query, list(places), places), attempt.driver, attempt.partitions)
+        participants = {_identity(one, attempt.sink): one for one in places}
+        open_ = self._open(attempt.sink)
+        ongoing = None if open_ is None else {participants[one] for one in open_ if one in participants}
+        names = {one.transactional_id for one in participants}
+        losers = [one for one in open_ or () if one.transactional_id not in names]
+        self.run(rules.commit(batch, query, list(places), places, ongoing), attempt.driver, attempt.partitions)
         # The batch is written. What fails here, the next one does.
         with contextlib.suppress(SparkError):
             self._abort(losers)
@@ -171,7 +174,7 @@ class Driver:
         refused = self._transactions.end_all([_identity(one, sink) for one in participants], commit=True)
         return [Outcome.COMMITTED if error is None else _outcome(error) for error in refused]
 
-    def _left(self, sink: str) -> list[Identity]:
+    def _open(self, sink: str) -> list[Identity] | None:
         """Return the ongoing transactions of tasks, also of killed ones: readers would wait for their timeout."""
         return self._transactions.ongoing(lambda name: rules.is_of_sink(name, sink))
 

@@ -55,23 +55,31 @@ def decode_producer(value: bytes) -> ProducerStateEntry:
 
 OPEN = b"o:"
 """Prefix of a transaction's field, before its first offset."""
+NAME = b" i"
+"""Before the transactional ID, which may have any characters."""
 ABORTED_COUNT = b"aborted"
 """Field with the number of aborted transactions in the sorted set."""
 
 
 def encode_unstable(found: Unstable) -> bytes:
-    """Encode producer id, epoch, start in ms and number; with a marker also its offset, 1 to commit, and stable end."""
+    """Encode producer id, epoch, start in ms and number; with a marker also its offset, 1 to commit, and stable end.
+
+    Then `i` and the transactional ID, if it is known.
+    """
     transaction = found if isinstance(found, OpenTransaction) else found.transaction
     numbers = [transaction.producer_id, transaction.epoch, transaction.since_ms, transaction.number]
     if isinstance(found, EndedTransaction):
         numbers += [found.marker_offset, int(found.commit), found.stable_end]
-    return b" ".join(b"%d" % number for number in numbers)
+    name = transaction.transactional_id.encode("utf-8", "surrogatepass")
+    return b" ".join(b"%d" % number for number in numbers) + (NAME + name if name else b"")
 
 
 def decode_unstable(field: bytes, value: bytes) -> Unstable:
     """Raises ValueError."""
-    producer_id, epoch, since_ms, number, *marker = map(int, value.split())
-    transaction = OpenTransaction(producer_id, int(field.removeprefix(OPEN)), epoch, since_ms, number)
+    numbers, _, name = value.partition(NAME)
+    producer_id, epoch, since_ms, number, *marker = map(int, numbers.split())
+    transactional_id = name.decode("utf-8", "surrogatepass")
+    transaction = OpenTransaction(producer_id, int(field.removeprefix(OPEN)), epoch, since_ms, number, transactional_id)
     if not marker:
         return transaction
     offset, commit, stable_end = marker

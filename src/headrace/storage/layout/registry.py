@@ -82,7 +82,13 @@ def pending_key(field: bytes) -> PendingKey:
     return PendingKey(int(producer_id), partition(place))
 
 
-_members = msgspec.json.Decoder(tuple[Member, ...])
+class _Closed(msgspec.Struct, frozen=True):
+    """Members that brokers without transactions cannot read: see the script `raise_layout`."""
+
+    members: tuple[Member, ...]
+
+
+_members = msgspec.json.Decoder(tuple[Member, ...] | _Closed)
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -103,7 +109,8 @@ def encode_members(members: tuple[Member, ...]) -> bytes:
 
 def view(number: bytes | str, members: bytes | str, before: bytes | str) -> View:
     """Decode a view."""
-    return View(int(number), _members.decode(members), int(before))
+    found = _members.decode(members)
+    return View(int(number), found.members if isinstance(found, _Closed) else found, int(before))
 
 
 def heartbeat_field(member: Member) -> str:

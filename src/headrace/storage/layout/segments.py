@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from headrace.topics.segments import CleanedLog, CleanedSegment
 
 FIELDS = ("rows", "end", "next")
+COPY = "c"
+"""Field of the state with a copy of them."""
 
 
 def decode(answer: Sequence[bytes | None]) -> CleanedLog:
@@ -25,6 +27,16 @@ def decode(answer: Sequence[bytes | None]) -> CleanedLog:
         int(end or 0),
         int(following[0] or 0) if following else 0,
     )
+
+
+def decode_copy(copied: bytes) -> CleanedLog:
+    """Parse the copy of the list in the state: end, next number and rows.
+
+    Raises:
+        ValueError: Headrace did not write it.
+    """
+    end, number, rows = copied.split(b" ", 2)
+    return decode((rows, end, number))
 
 
 def entry_id(next_offset: int) -> str:

@@ -1,7 +1,7 @@
 """Recover the producers and transactions of a log: the last snapshot, and the batches after it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Container
 
 import structlog
 
@@ -18,9 +18,11 @@ from headrace.topics.leader_epochs import LeaderEpochs
 from headrace.topics.producer_state import ProducerStateEntry
 from headrace.topics.transactions import (
     MOST_ABORTED,
+    MOST_UNRELATED,
     AbortedTotal,
     AbortedTransaction,
     AbortedTransactions,
+    Producers,
     TransactionChanges,
     Transactions,
     Unstable,
@@ -162,15 +164,20 @@ async def _decoded(members: list[bytes]) -> list[AbortedTransaction]:
 
 
 async def aborted_between(
-    connection: Connection, stream: str, offset: int, before: int, end: int
+    connection: Connection, stream: str, offset: int, before: int, end: int, producers: Producers | None = None
 ) -> list[AbortedTransaction]:
     """See `broker.log_ports.LogStorage.aborted`. Raises StorageUnavailable."""
     found: list[AbortedTransaction] = []
+    wanted: Container[int] | None = None
     bounds = ("BYSCORE", "LIMIT", 0, _AT_ONCE, "WITHSCORES")
     while True:
         reply = await connection.call("ZRANGE", aborted_of(stream), offset, f"({before}", *bounds)
         part = await _decoded(checked(reply))
-        found += [each for each in part if each.first_offset < end]
+        found += [each for each in part if each.first_offset < end and (wanted is None or each.producer_id in wanted)]
+        if wanted is None and producers is not None and len(found) > MOST_UNRELATED:
+            # A log may have a million of them, of which a reader needs a few.
+            wanted = producers()
+            found = [each for each in found if each.producer_id in wanted]
         if len(part) < _AT_ONCE or part[-1].stable_end >= end:
             return found
         offset = part[-1].marker_offset + 1

@@ -16,7 +16,7 @@ from headrace.storage.redis.script_calls import Scripts
 from headrace.topics.leader_epochs import LeaderEpochs
 from headrace.topics.model import StoredBatch
 from headrace.topics.segments import CleanedLog
-from headrace.topics.transactions import AbortedTransaction, Transactions
+from headrace.topics.transactions import AbortedTransaction, Producers, Transactions
 
 _SCAN_BATCHES = 16
 
@@ -114,9 +114,12 @@ class LogSnapshot(Searching):
         except ValueError:
             return None
 
-    async def aborted(self, offset: int, before: int, end: int) -> list[AbortedTransaction]:
+    async def aborted(
+        self, offset: int, before: int, end: int, producers: Producers | None = None
+    ) -> list[AbortedTransaction]:
         """See `broker.log_ports.LogStorage.aborted`. Raises StorageUnavailable."""
-        return await aborted_between(self._scripts.shards.at(self._stream), self._stream, offset, before, end)
+        connection = self._scripts.shards.at(self._stream)
+        return await aborted_between(connection, self._stream, offset, before, end, producers)
 
     async def settle(self, stream: str) -> None:
         """Do nothing: acknowledged batches of another server are read when Redis has them."""

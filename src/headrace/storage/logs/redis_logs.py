@@ -45,6 +45,7 @@ from headrace.topics.transactions import (
     AbortedTotal,
     AbortedTransaction,
     AbortedTransactions,
+    Producers,
     TransactionChanges,
     Transactions,
 )
@@ -187,7 +188,7 @@ class RedisLogs(Searching):
             :13
         ]
         log.term, log.id = int(term), log_id
-        *cleaned, writing = told[13:]
+        *cleaned, writing, copied = told[13:]
         log.cleaned = segment_rows.decode(cleaned)
         log.writing = int(writing) if writing else None
         if set_aside:
@@ -196,6 +197,12 @@ class RedisLogs(Searching):
                 stream=stream,
                 entries=set_aside,
                 to=foreign_of(stream),
+            )
+        if copied:
+            _log.error(
+                "the list of a log's cleaned segments was deleted by another program, and is made again from its copy",
+                stream=stream,
+                key=clean_of(stream),
             )
         if int(missing):
             _log.error("the last records of a log were deleted by another program", stream=stream, records=int(missing))
@@ -288,9 +295,11 @@ class RedisLogs(Searching):
         await kept.replay(start, end, found)
         return found
 
-    async def aborted(self, stream: str, offset: int, before: int, end: int) -> list[AbortedTransaction]:
+    async def aborted(
+        self, stream: str, offset: int, before: int, end: int, producers: Producers | None = None
+    ) -> list[AbortedTransaction]:
         """Return saved aborted transactions; see `broker.log_ports.LogStorage`. Raises StorageUnavailable."""
-        return await aborted_between(self._shards.at(stream), stream, offset, before, end)
+        return await aborted_between(self._shards.at(stream), stream, offset, before, end, producers)
 
     def forget(self, stream: str, lost: Lost) -> None:
         """See `broker.log_ports.LogStorage.forget`."""

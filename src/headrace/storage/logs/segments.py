@@ -10,7 +10,7 @@ from typing import Final
 
 from headrace.storage.layout import entries
 from headrace.storage.layout import segments as segment_rows
-from headrace.storage.layout.keys import clean_of, segment_of
+from headrace.storage.layout.keys import clean_of, segment_of, state_of
 from headrace.storage.logs.append import StreamAppender
 from headrace.storage.logs.leader_log import LeaderLog
 from headrace.storage.redis.connection import Connection
@@ -31,7 +31,13 @@ ReadStream = Callable[[int], Awaitable[list[StoredBatch]]]
 
 async def list_segments(connection: Connection, stream: str) -> CleanedLog:
     """Return the cleaned segments of a log. Raises StorageUnavailable."""
-    return segment_rows.decode(checked(await connection.call("HMGET", clean_of(stream), *segment_rows.FIELDS)))
+    found = checked(await connection.call("HMGET", clean_of(stream), *segment_rows.FIELDS))
+    if found[1] is None:
+        # The list may be lost. Its copy was written in the same script.
+        copied = checked(await connection.call("HGET", state_of(stream), segment_rows.COPY))
+        if copied is not None:
+            return segment_rows.decode_copy(copied)
+    return segment_rows.decode(found)
 
 
 async def read_segment(

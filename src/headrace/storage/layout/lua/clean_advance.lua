@@ -15,7 +15,7 @@ if no then
   return no
 end
 local number, from, following = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local rows, cleaned_end, next_number = cleaned_in(KEYS[3])
+local rows, cleaned_end, next_number = cleaned_in(KEYS[3], KEYS[2])
 if from ~= math.max(cleaned_end, tonumber(state[2])) or following <= from then
   return redis.error_reply('RANGE ' .. KEYS[1] .. ' does not begin at ' .. ARGV[3])
 end
@@ -42,7 +42,7 @@ if #ARGV > 4 then
   last.following = following
   add_to(KEYS[4], last, 5)
 end
-local reply = put_cleaned(KEYS[3], rows, following, next_number)
+local reply = put_cleaned(KEYS[3], KEYS[2], rows, following, next_number)
 redis.call('XTRIM', KEYS[1], 'MINID', '=', id)
 local newest = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
 redis.call('HSET', KEYS[2], 't', newest[2][4], 's', newest[2][6],

@@ -18,7 +18,7 @@ local last = writing and redis.call('XREVRANGE', KEYS[3], '+', '-', 'COUNT', 1)[
 if writing and not last then
   return redis.error_reply('RANGE segment ' .. writing .. ' is empty')
 end
-local rows, following, next_number = cleaned_in(KEYS[2])
+local rows, following, next_number = cleaned_in(KEYS[2], KEYS[1])
 local kept, place, count = {}, 1, #ARGV - 2
 while rows[place] and rows[place].number ~= tonumber(ARGV[3]) do
   kept[place] = rows[place]
@@ -41,4 +41,4 @@ redis.call('HDEL', KEYS[2], 'writing')
 for index = 4, #KEYS do
   redis.call('UNLINK', KEYS[index])
 end
-return put_cleaned(KEYS[2], kept, following, next_number)
+return put_cleaned(KEYS[2], KEYS[1], kept, following, next_number)

@@ -13,12 +13,13 @@ end
 local writing = redis.call('HGET', KEYS[2], 'writing')
 local row = {size = 0, newest = -1, batches = 0}
 if not writing then
-  local _, _, next_number = cleaned_in(KEYS[2])
+  local rows, following, next_number = cleaned_in(KEYS[2], KEYS[1])
   if tonumber(ARGV[2]) ~= next_number then
     return redis.error_reply('RANGE the next segment is not ' .. ARGV[2])
   end
   redis.call('UNLINK', KEYS[3])
-  redis.call('HSET', KEYS[2], 'writing', ARGV[2], 'next', string.format('%.0f', next_number + 1))
+  put_cleaned(KEYS[2], KEYS[1], rows, following, next_number + 1)
+  redis.call('HSET', KEYS[2], 'writing', ARGV[2])
 elseif writing ~= ARGV[2] then
   return redis.error_reply('RANGE segment ' .. writing .. ' is being written')
 else

@@ -11,8 +11,9 @@ if no then
 end
 -- The hash of segments goes after them: while Redis Cluster moves a slot, a segment may be elsewhere, which is an error.
 local removed = 0
-if redis.call('TYPE', KEYS[7]).ok == 'hash' then
-  for _, row in ipairs((cleaned_in(KEYS[7]))) do
+local kind = redis.call('TYPE', KEYS[7]).ok
+if kind == 'hash' or kind == 'none' then
+  for _, row in ipairs((cleaned_in(KEYS[7], KEYS[2]))) do
     removed = removed + redis.call('UNLINK', KEYS[7] .. ':' .. string.format('%.0f', row.number))
   end
   local writing = redis.call('HGET', KEYS[7], 'writing')

@@ -8,7 +8,7 @@
 -- Cleaned batches lie in segments, which are named after the key `clean`. Their times do not fall either.
 local state = redis.call('HMGET', KEYS[2], 'b', 'l')
 local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
-local segments, cleaned_end = cleaned_in(KEYS[3])
+local segments, cleaned_end = cleaned_in(KEYS[3], KEYS[2])
 local newest_segment = segments[#segments]
 if not state[1] or not (last or newest_segment) then
   return {false, '-1'}

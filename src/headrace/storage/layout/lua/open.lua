@@ -6,9 +6,9 @@
 -- Reply: {term, log start offset, log end offset, entries, newest time, bytes appended, snapshot offset, rows, log id,
 --         entries moved aside, records missing at the end, last stored high watermark, '1' if it has transactions,
 --         rows of cleaned segments, offset where the stream begins, next number of a segment, number of one that is
---         being written}:
+--         being written, '1' if the list of segments was lost and is made again}:
 --         numbers of entries are integers, all others texts. Errors: FENCED, GONE, FOREIGN.
--- Parts: clock, epoch, facts, cleaned
+-- Parts: clock, epoch, facts, cleaned, cleaned_writes
 --
 -- XADD rejects ids up to the stream's last one. So setting that id to <term>-0 rejects all entries of earlier terms
 -- that are in flight. Terms and leader epochs never repeat, even after Redis lost data: they are also seconds since
@@ -57,12 +57,17 @@ local function garbled()
   end
 end
 
-local cleaned = redis.call('HMGET', KEYS[4], 'rows', 'end', 'next', 'writing')
-local rest = string.gsub((cleaned[1] or '') .. ' ', '%d+:%d+:%d+:%d+:%-?%d+:%d+ ', '')
+local copied = redis.call('HGET', state_key, 'c')
+if copied and not string.match(copied, '^%d+ %d+ ') then
+  return redis.error_reply('FOREIGN field c of ' .. state_key .. ' is not what Headrace wrote')
+end
+local cleaned_rows, end_text, number_text, from_copy = list_in(KEYS[4], state_key)
+local writing = redis.call('HGET', KEYS[4], 'writing')
+local rest = string.gsub((cleaned_rows or '') .. ' ', '%d+:%d+:%d+:%d+:%-?%d+:%d+ ', '')
 if rest ~= '' and rest ~= ' ' then
   return redis.error_reply('FOREIGN ' .. KEYS[4] .. ' has rows that Headrace did not write')
 end
-local segments, cleaned_end = cleaned_in(KEYS[4])
+local segments, cleaned_end, next_number = cleaned_in(KEYS[4], state_key)
 
 if redis.call('EXISTS', state_key) == 1 then
   if not state[6] and redis.call('HEXISTS', state_key, 'n') == 1 then
@@ -201,6 +206,20 @@ local epoch_text = ARGV[5] == 'resume' and last_epoch or term_text
 kept[#kept + 1] = epoch_text .. ':' .. string.format('%.0f', log_end) .. ':' .. term_text
 local rows = table.concat(kept, ' ')
 redis.call('HSET', state_key, 'e', term_text, 'v', ARGV[1], 'l', rows)
+if end_text then
+  -- The list and its copy are two keys, of which one may have been deleted.
+  put_cleaned(KEYS[4], state_key, segments, cleaned_end, next_number)
+end
+if from_copy then
+  -- Only the list said whether a pass was writing a segment. That has the last number, and no row.
+  local listed = next_number == 0
+  for _, row in ipairs(segments) do
+    listed = listed or row.number == next_number - 1
+  end
+  if not listed then
+    redis.call('UNLINK', KEYS[4] .. ':' .. string.format('%.0f', next_number - 1))
+  end
+end
 local missing = 0
 local known_end = math.max(stored_end, tonumber(state[3]), cleaned_end)
 if log_end > known_end then
@@ -208,4 +227,4 @@ if log_end > known_end then
 end
 return {term_text, state[3], string.format('%.0f', log_end), redis.call('XLEN', stream), newest, bytes, state[4], rows,
   state[6], set_aside, string.format('%.0f', missing), state[9] or '0', state[11] or '',
-  cleaned[1] or '', cleaned[2] or '0', cleaned[3] or '0', cleaned[4] or ''}
+  cleaned_rows or '', end_text or '0', number_text or '0', writing or '', from_copy and '1' or ''}

@@ -21,7 +21,7 @@ local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
 if last and last[2][5] ~= 's' then
   return redis.error_reply('STRAY ' .. KEYS[1] .. ' has entries that somebody else wrote')
 end
-local segments, cleaned_end, next_number = cleaned_in(KEYS[3])
+local segments, cleaned_end, next_number = cleaned_in(KEYS[3], KEYS[2])
 -- Offset where the log begins in the stream.
 local stream_start = math.max(log_start, cleaned_end)
 local log_end = last and tonumber(string.match(last[1], '%d+$')) or stream_start
@@ -69,7 +69,7 @@ if target > log_start and #segments > 0 then
       redis.call('UNLINK', KEYS[3] .. ':' .. string.format('%.0f', row.number))
     end
   end
-  kept_segments = put_cleaned(KEYS[3], kept_segments, cleaned_end, next_number)[1]
+  kept_segments = put_cleaned(KEYS[3], KEYS[2], kept_segments, cleaned_end, next_number)[1]
 end
 if target > log_start then
   if target > stream_start then

@@ -1,5 +1,6 @@
 -- Parts: cleaned
-local function put_cleaned(key, rows, following, number)
+-- Write the list of segments, and its copy in the state: without the list, records would be missing unnoticed.
+local function put_cleaned(key, state_key, rows, following, number)
   local texts = {}
   for place, row in ipairs(rows) do
     texts[place] = string.format('%.0f:%.0f:%.0f:%.0f:%.0f:%.0f', row.number, row.first, row.following, row.size,
@@ -8,6 +9,7 @@ local function put_cleaned(key, rows, following, number)
   local text = table.concat(texts, ' ')
   local following_text, number_text = string.format('%.0f', following), string.format('%.0f', number)
   redis.call('HSET', key, 'rows', text, 'end', following_text, 'next', number_text)
+  redis.call('HSET', state_key, 'c', following_text .. ' ' .. number_text .. ' ' .. text)
   return {text, following_text, number_text}
 end
 
