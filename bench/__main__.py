@@ -20,6 +20,7 @@ BENCHES = {
     "recovery": "becoming the leader of a log with many aborted transactions",
     "store": "the ceiling of the embedded Valkey: append script and reads",
     "spark": "batch reads, the archive, how soon records are seen, local[2]",
+    "realtime": "Spark's real-time mode, from topic to topic",
     "cold": "old records from the archive, by one Fetch",
     "sinks": "Spark's rows into topics and Delta tables, local[2]",
     "records": "record batches: check, build, walk, Arrow columns",

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent.parent
 pytestmark = pytest.mark.timeout(600)
 NAMES = (
     *("kafka", "transactions", "cleaner", "tls", "native", "oci", "groups", "cluster", "scale", "metrics", "startup"),
-    *("recovery", "store", "spark", "cold", "sinks", "records", "codec"),
+    *("recovery", "store", "spark", "realtime", "cold", "sinks", "records", "codec"),
 )
 
 
@@ -189,3 +189,10 @@ with null("--relay") as target:
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=580, check=False)
     assert "0 of 1 records arrived" in done.stdout, done.stderr
+
+
+@pytest.mark.maven
+def test_realtime() -> None:
+    found = rows(bench("realtime", "--quick", "--records", "20"))
+    assert [line[0] for line in found] == ["Headrace, no Spark", "Headrace, real-time mode"]
+    assert all(float(cell.replace(",", "")) > 0 for line in found for cell in line[1:])

@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AclOperation
 from tests.harness.apache_kafka import connector_jars
+from tests.harness.pages import ADDRESS, BLOCK, guides
 from tests.harness.secured import PASSWORD, SecuredServer, secured_server
 from tests.harness.wire import Wire
 
@@ -169,6 +170,13 @@ def test_aborted_records_are_left_out(spark: "SparkSession", running: Server, tm
     given = options(running, subscribe=source, kafka__isolation__level="read_committed")
     assert numbers_of(spark, **given) == kept
     assert numbers_of(spark, **options(running, subscribe=source)) == [*range(50)]
+    producer = Producer({"bootstrap.servers": running.kafka, "transactional.id": f"{source}-open"})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(source, b"1000")
+    producer.flush(60)
+    assert numbers_of(spark, **given) == kept, "a batch ends where a transaction is open"
+    producer.abort_transaction(60)
     stream = spark.readStream.format("kafka").options(**given, includeHeaders="true", startingOffsets="earliest").load()
     copied(stream, tmp_path / "checkpoint", **options(running, topic=sink))
     # Its last transaction is aborted: the log ends with records that no one may see.
@@ -247,3 +255,25 @@ def test_a_login_over_tls_needs_only_the_rights_on_topics(
         numbers_of(spark, **given, subscribe="copies")
     with pytest.raises(Exception, match="SaslAuthenticationException"):
         numbers_of(spark, **login(secured, "wrong"), subscribe="flights")
+
+
+def test_the_guide(spark: "SparkSession", running: Server, tmp_path: Path) -> None:
+    with Wire(running.kafka) as wire:
+        for topic in ("orders", "copies", "loud"):
+            wire.create(topic)
+    produce(running, "orders", range(20))
+    names: dict[str, object] = {}
+    program = [block["text"] for block in BLOCK.finditer(guides("spark-kafka")) if block["kind"] == "python"]
+    for text in program:
+        # Its session is that of this test, which has the JAR.
+        exec(text.replace(ADDRESS, running.kafka).replace("checkpoints/", f"{tmp_path}/"), names)
+    assert numbers_of(spark, **options(running, subscribe="copies")) == [*range(20)]
+    query: StreamingQuery = names["query"]  # type: ignore[assignment]
+    try:
+        # It begins with what comes after its start, which may be a while from now.
+        while not numbers_of(spark, **options(running, subscribe="loud")):
+            assert query.isActive, query.exception()
+            produce(running, "orders", range(20, 21))
+    finally:
+        query.stop()
+    assert set(numbers_of(spark, **options(running, subscribe="loud"))) == {20}
