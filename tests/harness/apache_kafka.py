@@ -173,7 +173,9 @@ def apache_kafka(
     cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     scram = f"SCRAM-SHA-512=[name={USER},password={PASSWORD}]"
     with log.open("ab") as sink:
-        formatting = [*run, "kafka.tools.StorageTool", "format", "--standalone", "-t", cluster, "-c", str(config)]
+        # One value with its option, because it may begin with a hyphen.
+        of_cluster = ("--standalone", f"--cluster-id={cluster}")
+        formatting = [*run, "kafka.tools.StorageTool", "format", *of_cluster, "-c", str(config)]
         done = subprocess.run(
             [*formatting, "--add-scram", scram], stdout=sink, stderr=sink, timeout=_FORMAT_S, check=False
         )
