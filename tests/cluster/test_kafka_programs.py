@@ -6,6 +6,7 @@ The same programs on one server: tests/clients/test_kafka_streams.py and tests/c
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tests.harness.brokers import Brokers, brokers_at
 from tests.harness.connect import Committed, Files, Worker, owner
 from tests.harness.redis_cluster import Node, RedisCluster
 from tests.harness.waiting import wait_for
+from tests.harness.wire import Wire
 from tests.harness.word_count import Counts, Lines, application, compiled
 
 from headrace.protocol.messages import ListTransactionsRequest
@@ -40,7 +42,7 @@ def three(cluster: RedisCluster) -> Iterator[Brokers]:
 
 def created(three: Brokers, *topics: str, partitions: int) -> None:
     for topic in topics:
-        three.asked(1, lambda wire, topic=topic: wire.create(topic, partitions))
+        three.asked(1, partial(Wire.create, topic=topic, partitions=partitions))
         three.led(topic, partitions)
 
 
