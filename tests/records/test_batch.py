@@ -7,10 +7,11 @@ import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from headrace.records import accelerator
-from headrace.records.batch import BatchHeader, check, log_append_time, peek, read_header
+from headrace.records.batch import BatchHeader, check, check_stored, log_append_time, peek, read_header
 from headrace.records.build import build
 from headrace.records.errors import BatchError, CorruptBatch, InvalidBatch, UnknownCodec, UnsupportedMagic
 from headrace.records.fallback.header import crc32c
+from headrace.records.markers import Marker, build_marker
 
 pytestmark = pytest.mark.usefixtures("implementation")
 
@@ -133,6 +134,18 @@ def test_a_control_batch_is_not_a_clients_to_send() -> None:
     with pytest.raises(InvalidBatch, match="control"):
         check(changed(21, ">h", 0x20))
     assert peek(changed(21, ">h", 0x20)).is_control
+
+
+def test_a_stored_batch_may_be_a_marker_and_must_be_whole() -> None:
+    for batch in (build([(None, b"x", 5, ())]), build_marker(Marker(7, 1, True, 3), 5)):
+        assert check_stored(batch) == peek(batch)
+        for place in range(21, len(batch)):
+            batch[place] ^= 1
+            with pytest.raises(CorruptBatch):
+                check_stored(batch)
+            batch[place] ^= 1
+        with pytest.raises(InvalidBatch):
+            check_stored(batch + b"x")
 
 
 @pytest.mark.parametrize("codec", [5, 6, 7])

@@ -7,6 +7,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from headrace.records import accelerator
+from headrace.records.errors import CorruptBatch
 from headrace.records.fallback.header import HEADER_SIZE, Buffer, fields
 
 CRC_AT = 17
@@ -88,6 +89,22 @@ def check(batch: Buffer) -> BatchHeader:
     return _make(BatchHeader, accelerator.check(batch))
 
 
+def check_stored(batch: Buffer) -> BatchHeader:
+    """Return the header of exactly one batch that was accepted before, with a valid CRC. It may be a marker.
+
+    Raises:
+        UnsupportedMagic: a message set of magic 0 or 1.
+        CorruptBatch: missing bytes, an impossible length or a wrong CRC.
+        InvalidBatch: bytes after the batch.
+    """
+    header = peek(batch)
+    with memoryview(batch)[ATTRIBUTES_AT:] as covered:
+        found = accelerator.crc32c(covered)
+    if header.crc != found:
+        raise CorruptBatch(f"CRC {header.crc:#010x} in the header, {found:#010x} over the bytes")
+    return header
+
+
 def peek(batch: Buffer) -> BatchHeader:
     """Return the header of one batch without a check of CRC and counts. Raises as `check`."""
     return _make(BatchHeader, accelerator.peek(batch))
@@ -123,6 +140,7 @@ __all__ = [
     "BatchHeader",
     "Buffer",
     "check",
+    "check_stored",
     "log_append_time",
     "number",
     "peek",

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from tests.storage.journals import HALF, HEAD, LARGEST, LOG, STREAM, append, batches, enter, reopened
 
+from headrace.records.markers import Marker, build_marker
 from headrace.storage.errors import StoreError
 from headrace.storage.journal.journal import SMALLEST, Entry, Journal
 from headrace.topics.model import Append
@@ -32,6 +33,17 @@ def test_views_are_entered_like_bytes(journal_path: Path, journal: Journal) -> N
     for kind in (bytearray, lambda whole: memoryview(bytearray(whole))):
         enter(journal, Append(kind(batch), 1, 5))
     assert batches(reopened(journal_path)) == [batch] * 2
+
+
+def test_markers_are_found_again(journal_path: Path, journal: Journal) -> None:
+    """The check of clients' batches refuses them."""
+    marker = Append(build_marker(Marker(7, 1, True, 3), 5), 1, 5)
+    enter(journal, append(b"a"), marker, append(b"b"))
+    found = Journal.open(journal_path, SMALLEST)
+    entries, damaged = found.found()
+    found.close()
+    assert damaged == []
+    assert batches(entries) == [bytes(each.batch) for each in (append(b"a"), marker, append(b"b"))]
 
 
 def test_what_is_kept_elsewhere_is_not_found_again(journal_path: Path, journal: Journal) -> None:

@@ -12,6 +12,7 @@ from tests.harness.owning import STREAM, Contents, Owner, batch, epoch_of
 from tests.harness.rawlog import RawLog
 from tests.harness.redis import RedisServer
 
+from headrace.records.markers import Marker, build_marker
 from headrace.storage.journal.journal import SMALLEST, Journal
 from headrace.storage.layout import registry
 from headrace.storage.layout.keys import Keyspace, state_of
@@ -66,6 +67,14 @@ async def test_what_is_missing_is_stored_behind_the_end(connection: Connection, 
     assert {int.from_bytes(bytes(each.batch[12:16]), "big") for each in found.batches} == {epoch}
     assert [epoch_of(found.epochs, offset) for offset in (0, 3)] == [epoch, epoch]
     assert raw.open().log_end == 4
+
+
+async def test_markers_and_what_follows_them_are_stored(connection: Connection, link: Any, path: Path) -> None:
+    raw = RawLog(link)
+    raw.open()
+    entered(path, (0, batch(0)), (1, Append(build_marker(Marker(7, 1, True, 3), 5), 1, 5)), (2, batch(2)))
+    assert await replayed(connection, path) is None
+    assert raw.offsets() == [(0, 1), (1, 2), (2, 3)]
 
 
 async def test_done_twice_it_is_the_same_as_once(connection: Connection, link: Any, path: Path) -> None:

@@ -26,7 +26,7 @@ from struct import Struct
 from typing import NamedTuple, Self
 
 from headrace.records.accelerator import crc32c
-from headrace.records.batch import check
+from headrace.records.batch import check_stored
 from headrace.records.errors import BatchError
 from headrace.storage.errors import StoreError
 from headrace.topics.model import Append
@@ -317,7 +317,7 @@ class Journal:
         batch = bytearray(mapped[body : body + size])
         following = (body + size + 7) & ~7
         try:
-            check(batch)
+            check_stored(batch)
         except BatchError:
             return _Place(number, None, following)
         append = Append(batch, span, max_timestamp, producer_id, epoch, sequence)
