@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headrace.demo import cancelled
+from headrace.demo import cancellations
 from headrace.demo.flights import WHOLE, Figure, Figures, Group, Tally, carriers, compare, months
 from headrace.demo.messages import Queried, Read, Ready
 
@@ -101,8 +101,8 @@ def check(outcome: Outcome) -> list[Check]:
             compare(outcome.by_airline, {(name, month): figure for name, month, figure in table.named}),
         ),
         Check(
-            f"the topic {cancelled.TOPIC}, written by Spark exactly once, has each of the canceled flights once",
-            compare(cancelled.of(outcome.package), outcome.cancelled),
+            f"the topic {cancellations.TOPIC}, written by Spark exactly once, has each of the canceled flights once",
+            compare(cancellations.of(outcome.package), outcome.cancelled),
         ),
     ]
 

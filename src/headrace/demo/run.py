@@ -12,7 +12,7 @@ import msgspec
 from confluent_kafka import KafkaException
 from rich.console import Console
 
-from headrace.demo import cancelled, flights, messages, report
+from headrace.demo import cancellations, flights, messages, report
 from headrace.demo.board import Board, Member
 from headrace.demo.flights import WHOLE, Figures
 from headrace.demo.processes import Child, DirectoryRefused, Heard, end, prepare_directory
@@ -147,10 +147,10 @@ class Demo:
         assert ready is not None
         board.say(f"server ready  kafka={ready.kafka} http={ready.http} storage={ready.storage}", "green")
         self._watch = Watch(ready.kafka, TOPIC, PARTITIONS, (READERS, ARCHIVE))
-        self._watch.create_topics(cancelled.TOPIC)
+        self._watch.create_topics(cancellations.TOPIC)
         self._spark.ask(
             messages.Archive(
-                TOPIC, str(self._table), str(self._named), cancelled.TOPIC, ready.storage, ready.kafka, ARCHIVE
+                TOPIC, str(self._table), str(self._named), cancellations.TOPIC, ready.storage, ready.kafka, ARCHIVE
             )
         )
         board.say(f"topic {TOPIC} with {PARTITIONS} partitions")
@@ -262,7 +262,7 @@ class Demo:
             again=self._coverage.again,
             lags={group: seen.lag(group) for group in (READERS, ARCHIVE)},
             table=self._queried,
-            cancelled=cancelled.read(ready.kafka, PARTITIONS),
+            cancelled=cancellations.read(ready.kafka, PARTITIONS),
         )
 
     def _stay(self, ready: messages.Ready) -> None:
@@ -321,7 +321,7 @@ class Demo:
             case messages.SparkReady(version=version, java=java):
                 self._board.say(
                     f"Spark {version} ready on Java {java}, archives {TOPIC} into {self._table.name} and writes "
-                    f"{self._named.name}, joined with the airlines' names, and the topic {cancelled.TOPIC}",
+                    f"{self._named.name}, joined with the airlines' names, and the topic {cancellations.TOPIC}",
                     "green",
                 )
             case messages.Ready():
