@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+from functools import partial
 
 import pytest
 from confluent_kafka import KafkaException, Producer
@@ -12,6 +13,10 @@ from headrace.records.batch import read_header
 from headrace.testing import server
 
 pytestmark = pytest.mark.crash
+
+
+def stable_to(wire: Wire, end: int) -> bool:
+    return bool(wire.offset("t", -1, isolation=1).offset == end)
 
 
 def test_a_marker_and_what_follows_it_survive_a_kill() -> None:
@@ -34,7 +39,7 @@ def test_a_marker_and_what_follows_it_survive_a_kill() -> None:
                 marked = wire.offset("t", -1).offset + 1
                 committing = threading.Thread(target=commit)
                 committing.start()
-                wait_for(lambda wire=wire, end=marked: wire.offset("t", -1, isolation=1).offset == end, "the marker")
+                wait_for(partial(stable_to, wire, marked), "the marker")
                 epoch = read_header(bytes(batches(wire.fetch("t", marked - 1).records)[0][:61])).leader_epoch
                 assert wire.produce("t", batch(b"acknowledged")).base_offset == marked
                 running.kill()
