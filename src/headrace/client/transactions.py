@@ -130,6 +130,17 @@ class Transactions:
         """
         return self.patiently(lambda: self._ongoing(chosen))
 
+    def ongoing_of(self, identities: Sequence[Identity]) -> list[Identity]:
+        """Return those of the transactions that are ongoing, from their coordinators.
+
+        `ongoing` misses transactions while their coordinator moves or loads them. Raises LoginRefused,
+        ServerUnavailable.
+        """
+        found: list[Identity] = []
+        for at in range(0, len(identities), _AT_ONCE):
+            found += self.patiently(partial(self._ongoing_of, identities[at : at + _AT_ONCE]))
+        return found
+
     def committed(self, group: str) -> dict[TopicPartition, Committed]:
         """Return a group's committed offsets, after transactions that are about to end. Raises as `ongoing`."""
         return self.patiently(lambda: self.cluster.committed(group, stable=True))
@@ -268,6 +279,23 @@ class Transactions:
                     for one in answer.transaction_states
                     if one.error_code == 0 and one.transaction_state == _ONGOING
                 ]
+        return found
+
+    def _ongoing_of(self, identities: Sequence[Identity]) -> list[Identity]:
+        names = [one.transactional_id for one in identities]
+        connections = self.cluster.coordinators(names, transactional=True)
+        for name, connection in zip(names, connections, strict=True):
+            connection.send(DescribeTransactionsRequest(transactional_ids=[name]))
+        # All responses first: the cluster replaces a connection with pending ones.
+        states = [connection.receive().transaction_states[0] for connection in connections]
+        found: list[Identity] = []
+        for one, state in zip(identities, states, strict=True):
+            if state.error_code == Code.TRANSACTIONAL_ID_NOT_FOUND:
+                continue
+            check(state.error_code, str(one), f"Describe on {one}")
+            same = (state.producer_id, state.producer_epoch) == (one.producer_id, one.producer_epoch)
+            if same and state.transaction_state == _ONGOING:
+                found.append(one)
         return found
 
 

@@ -18,10 +18,17 @@ from headrace.broker.coordinator.transactions import LONGEST_ID, TransactionCoor
 from headrace.broker.runtime.scheduler import CooperativeScheduler
 from headrace.storage.storage import RedisStorage
 from headrace.testing.clock import ManualClock
+from headrace.topics.errors import StorageUnavailable, TopicError
 from headrace.transactions.effects import AddResult, EndResult, InitResult, LookupResult
 from headrace.transactions.errors import TransactionError
 from headrace.transactions.events import Add, End, Init, Lookup, Verify
-from headrace.transactions.model import GroupId, SaveTransaction, TransactionSettings, TransactionState
+from headrace.transactions.model import (
+    GroupId,
+    SaveTransaction,
+    StoredTransaction,
+    TransactionSettings,
+    TransactionState,
+)
 
 E = TransactionError
 S = TransactionState
@@ -78,6 +85,36 @@ async def test_a_server_that_starts_goes_on_with_what_was_decided(site: Site) ->
     site.clock.advance(MINUTE_MS)
     await until(lambda: site.state("ongoing") is S.COMPLETE_ABORT)
     assert [each.transactional_id for each in site.table.describe_all()] == ["decided", "ongoing"]
+
+
+async def test_a_server_is_complete_when_all_readable_ids_are_loaded(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.storage.transactions.stored["ongoing"] = stored_at(S.ONGOING)
+    site.storage.transactions.stored["unreadable"] = stored_at(S.ONGOING)
+    load_one, silent = site.storage.transactions.load_one, True
+
+    async def load(name: str, view: int | None = None) -> StoredTransaction:
+        if silent:
+            raise StorageUnavailable("no response")
+        if name == "unreadable":
+            raise TopicError("no JSON")
+        return await load_one(name, view)
+
+    monkeypatch.setattr(site.storage.transactions, "load_one", load)
+    monkeypatch.setattr("headrace.broker.coordinator.coordinator._COMPLETE_S", 0.05)
+    site.table.load()
+    assert not await site.table.complete()
+    silent = False
+
+    def loaded_later() -> bool:
+        site.clock.advance(100)
+        return site.state("ongoing") is S.ONGOING
+
+    await until(loaded_later)
+    monkeypatch.setattr("headrace.broker.coordinator.coordinator._COMPLETE_S", 5)
+    assert await site.table.complete()
+    assert site.table.names() == ["ongoing"]
 
 
 async def test_an_id_of_another_broker_is_refused_and_released(site: Site) -> None:

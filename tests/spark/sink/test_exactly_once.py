@@ -157,6 +157,17 @@ def test_a_batch_with_transactions_that_timed_out_is_not_decided(target: Sink, a
     assert target.visible() == Counter("ab")
 
 
+def test_a_batch_whose_transactions_are_not_listed_yet_is_committed(
+    target: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt = target.begin()
+    prepared = [target.task(attempt, 0, "a"), target.task(attempt, 0, "b")]
+    # As the list of a coordinator that has just started.
+    monkeypatch.setattr(Transactions, "ongoing", lambda *_: [])
+    target.commit(attempt, 0, *prepared)
+    assert target.visible() == Counter("ab")
+
+
 def test_a_decided_batch_whose_transactions_all_timed_out_is_taken_back(target: Sink) -> None:
     attempt = target.begin()
     prepared = [target.task(attempt, 0, "a"), target.task(attempt, 0, "b")]

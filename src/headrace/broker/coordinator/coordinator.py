@@ -5,6 +5,7 @@ coordinator.
 """
 
 import asyncio
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
@@ -18,7 +19,7 @@ from headrace.broker.coordinator.runtime import Firing, Runner
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.runtime.retry import backoff
 from headrace.broker.runtime.scheduler import CooperativeScheduler
-from headrace.topics.errors import StorageUnavailable, TopicError
+from headrace.topics.errors import Fenced, StorageUnavailable, TopicError
 
 M = TypeVar("M", bound=Runner[Any, Any, Any, Any])
 """Runner type of one kind of machine."""
@@ -27,6 +28,8 @@ _AT_ONCE = 64
 """Maximum machines loaded at once."""
 _AGAIN_MS, _SELDOM_MS = 250, 1_000
 """First and maximum delay before a failed load is retried."""
+_COMPLETE_S = 2.0
+"""Maximum wait until all machines are loaded."""
 _LATELY_MS = 10_000
 """Time in which heartbeats discover the new coordinator. Kafka's default interval is 3 s."""
 _VIEW_CHANGED = "another broker may coordinate it by now"
@@ -81,6 +84,9 @@ class Coordinator(ABC, Generic[M]):
         self._here: dict[str, M] = {}
         self._loads = SingleFlight(self._take_over, joins=True)
         self._loading_all: asyncio.Task[None] | None = None
+        self._complete = asyncio.Event()
+        self._unread = 0
+        """Machines of this round that are unreadable."""
         self._adopted_ms: int | None = None
         """Ticks at which the current broker epoch was adopted."""
 
@@ -127,6 +133,7 @@ class Coordinator(ABC, Generic[M]):
                 del self._here[name]
                 runner.hand_over()
                 self.forget(name)
+        self._complete.clear()
         if self._loading_all is not None:
             self._loading_all.cancel()
         self._loading_all = asyncio.get_running_loop().create_task(self._take_over_all(), name=f"{self.noun}s")
@@ -170,16 +177,30 @@ class Coordinator(ABC, Generic[M]):
         names = await retry(self.stored_names, TopicError, again)
         while names := [name for name in names if self._ownership.owns(name)]:
             later: list[str] = []
+            self._unread = 0
             async for part in in_slices(names, self._has_to_wait, _AT_ONCE):
                 later += [name for name, has_to_wait in part if has_to_wait]
                 if all(has_to_wait for _, has_to_wait in part):
                     await again.pause()
             names = later
+            if len(names) == self._unread:
+                self._complete.set()
+        self._complete.set()
+
+    async def complete(self) -> bool:
+        """Wait until all machines that can be read are here. Return False if they are not after 2 seconds."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_COMPLETE_S):
+                await self._complete.wait()
+        return self._complete.is_set()
 
     async def _has_to_wait(self, name: str) -> bool:
         try:
             await self.bring(name)
-        except Unready:
+        except Unready as unready:
+            # An unreadable value may stay. It must not hide the others.
+            cause = unready.__cause__
+            self._unread += cause is not None and not isinstance(cause, Fenced | StorageUnavailable)
             return True
         except Exception:  # load the others anyway
             _log.exception(

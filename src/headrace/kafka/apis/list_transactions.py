@@ -1,6 +1,7 @@
 """ListTransactions (66), versions 0-2 (KIP-664): the transactional ids of this broker.
 
 Behavior
+- COORDINATOR_LOAD_IN_PROGRESS if the broker has not loaded all of its IDs yet: a list would lack some.
 - Filters are combined. A filter for states that do not exist is returned as unknown, as in Kafka.
 
 Version notes
@@ -52,6 +53,8 @@ async def handle(request: ListTransactionsRequest, context: RequestContext) -> L
         pattern = Pattern(request.transactional_id_pattern) if request.transactional_id_pattern else None
     except InvalidPattern:
         return ListTransactionsResponse(error_code=Code.INVALID_REGULAR_EXPRESSION)
+    if not await coordinator.complete():
+        return ListTransactionsResponse(error_code=Code.COORDINATOR_LOAD_IN_PROGRESS)
     states, producers = set(request.state_filters), set(request.producer_id_filters)
     now_ms = context.broker.clock.now_ms()
     await context.turn()

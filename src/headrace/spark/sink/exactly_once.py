@@ -125,7 +125,12 @@ class Driver:
         """Commit a batch's transactions, whose partitions `places` names. Raises BatchLost, Fenced, SparkError."""
         participants = {_identity(one, attempt.sink): one for one in places}
         open_ = self._open(attempt.sink)
-        ongoing = None if open_ is None else {participants[one] for one in open_ if one in participants}
+        ongoing: set[Participant] | None = None
+        if open_ is not None:
+            listed = set(open_)
+            # A list may lack transactions whose coordinator moves or has just started. Ask it before giving them up.
+            listed.update(self._transactions.ongoing_of([one for one in participants if one not in listed]))
+            ongoing = {participant for one, participant in participants.items() if one in listed}
         names = {one.transactional_id for one in participants}
         losers = [one for one in open_ or () if one.transactional_id not in names]
         self.run(rules.commit(batch, query, list(places), places, ongoing), attempt.driver, attempt.partitions)

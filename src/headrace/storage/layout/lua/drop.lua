@@ -13,7 +13,9 @@ end
 local removed = 0
 local kind = redis.call('TYPE', KEYS[7]).ok
 if kind == 'hash' or kind == 'none' then
-  for _, row in ipairs((cleaned_in(KEYS[7], KEYS[2]))) do
+  -- A state of another type, which is dropped as well, has no copy of the list.
+  local state = redis.call('TYPE', KEYS[2]).ok == 'hash' and KEYS[2] or KEYS[7]
+  for _, row in ipairs((cleaned_in(KEYS[7], state))) do
     removed = removed + redis.call('UNLINK', KEYS[7] .. ':' .. string.format('%.0f', row.number))
   end
   local writing = redis.call('HGET', KEYS[7], 'writing')
