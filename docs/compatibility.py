@@ -96,7 +96,7 @@ def clients() -> Iterable[tuple[str, str, str]]:
         ("aiokafka", _pinned("aiokafka"), "`servers`"),
         ("kcat with librdkafka 2.0.2", "1.7.1, from Debian 12", "`apt`"),
         ("Java clients and tools of Apache Kafka", kafka, "`maven`, `security`"),
-        ("Kafka Streams, Kafka Connect, MirrorMaker 2", programs, "`maven`"),
+        ("Kafka Streams, Kafka Connect, MirrorMaker 2", programs, "`maven`, `maven-cluster`"),
         ("Apache Flink, with its connector for Kafka", f"{flink}, {connector}", "`maven`"),
         ('Spark\'s own [`format("kafka")`](guides/spark-kafka.md)', own, "`format-kafka`"),
         ("franz-go", _found("tests/clients/secured/go/go.mod", r"franz-go v([\d.]+)"), "`go`, `security`"),
