@@ -1,7 +1,6 @@
 """Assignors: who should own which partition.
 
-Both are pure and deterministic: the same input gives the same result in every process. Kafka's names are uniform and
-range (`group.consumer.assignors`). Racks have no influence.
+They are deterministic: the order of dicts other than `members` has no influence. Racks have none either.
 """
 
 import heapq
@@ -11,11 +10,11 @@ from typing import Generic, TypeVar
 
 Who = TypeVar("Who", bound=Hashable)
 Assignment = dict[Who, dict[str, list[int]]]
-"""Member -> topic -> partitions in ascending order. All members are in it."""
+"""All members -> topic -> partitions in ascending order."""
 
 _Part = tuple[str, int]
 _MOST_PASSES = 16
-"""Passes over all topics that make shares equal, if subscriptions differ."""
+"""Limit of the passes that make shares equal if subscriptions differ."""
 
 
 def uniform(
@@ -26,20 +25,16 @@ def uniform(
 ) -> Assignment[Who]:
     """Return shares of nearly equal size, with few moves.
 
-    If all members have the same topics, sizes differ by at most one and no other such result moves fewer held
-    partitions. A member keeps its lowest partitions, preferably those that are not intended for another one. Next,
-    intentions are kept. Members with the smallest shares get the rest, free partitions before held ones.
-
-    If topics differ, former owners remain, free partitions go to the least loaded subscriber, and partitions move from
-    larger to smaller shares in at most 16 passes.
+    If all members have the same topics, sizes differ by at most one, and as few held partitions move as that allows.
+    A member keeps its lowest ones, preferably those not intended for another. If topics differ, partitions stay, and
+    then move from larger to smaller shares.
 
     Args:
-        members: topics of each member, in the order of joining. Unknown topics are ignored.
-        partitions: number of partitions of each topic.
-        held: owners by topic and partition. Owners that are not members or not subscribed are ignored.
-        intended: targets by topic and partition, of the previous result.
+        members: topics of each member, in the order of joining.
+        partitions: number of partitions of each existing topic.
+        held: owners by topic and partition.
+        intended: previous targets by topic and partition.
     """
-    # Few members have topics of their own: sort those of others once.
     known = {names: tuple(sorted(names & partitions.keys())) for names in set(members.values())}
     result: Assignment[Who] = {who: {} for who in members}
     if len(set(known.values())) > 1:
@@ -58,12 +53,9 @@ def range_assignor(
 ) -> Assignment[Who]:
     """Return contiguous partitions of each topic, in the order of instance IDs, then of member IDs.
 
-    Static members come first, as in Kafka. Members with the same topics get the same ranges of all topics that have
-    equal numbers of partitions.
-
     Args:
-        members: topics of each member. Unknown topics are ignored.
-        partitions: number of partitions of each topic.
+        members: topics of each member.
+        partitions: number of partitions of each existing topic.
         instances: instance IDs of static members.
     """
     known: Mapping[Who, str] = instances or {}
@@ -146,7 +138,7 @@ def _members_of(
 def _quotas(
     members: Sequence[Who], total: int, holders: Mapping[_Part, Who], coming: Mapping[_Part, Who]
 ) -> dict[Who, int]:
-    """Larger quotas go to members with most partitions, then most intended ones, then to the oldest."""
+    """Larger ones go to members with most partitions, then most intended ones, then to the oldest."""
     least, rest = divmod(total, len(members))
     holding, intending = Counter(holders.values()), Counter(coming.values())
     ranked = sorted(members, key=lambda who: (-holding[who], -intending[who]))
@@ -174,7 +166,7 @@ class _Unequal(Generic[Who]):
         for rank, topics in enumerate(subscribed.values()):
             for topic in topics:
                 self._readers.setdefault(topic, []).append(rank)
-        # Topics with many partitions for each of few subscribers determine the sizes of shares.
+        # The topics that most determine the sizes of shares come first.
         self._topics = sorted(
             self._readers,
             key=lambda topic: (-partitions[topic] / len(self._readers[topic]), len(self._readers[topic]), topic),
@@ -203,7 +195,7 @@ class _Unequal(Generic[Who]):
         }
 
     def _stick(self, topic: str, ranks: Mapping[Who, int]) -> None:
-        """The previous target was equal. Therefore it is better than what is held while partitions move."""
+        """While partitions move, the previous target is more equal than what is held."""
         shares, readers = self._shares[topic], set(self._readers[topic])
         for owners in (self._intended.get(topic, {}), self._held.get(topic, {})):
             for partition, who in owners.items():
@@ -226,7 +218,7 @@ class _Unequal(Generic[Who]):
     def _narrow(self, topic: str) -> int:
         """Move partitions of a topic from the largest to the smallest shares. Return how many.
 
-        A member that gets one is too small to give any, and the reverse. Therefore two heaps need no exchange.
+        A member that gets one is too small to give any, and the reverse: the heaps exchange nothing.
         """
         shares, loads, holders = self._shares[topic], self._loads, self._held.get(topic, {})
         readers = self._readers[topic]

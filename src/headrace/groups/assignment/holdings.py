@@ -1,9 +1,7 @@
 """Owners and targets of a group's partitions.
 
-A partition is granted only while it has no owner. Only its owner gives it up, or the end of its owner. Therefore two
-members never own a partition at once. The rules of KIP-848 and of OCI's reservations are built on this one.
-
-A member is any hashable key: the member ID of a consumer, or (topic, name) of an OCI instance.
+A partition is granted only while it has no owner. Only its owner, or the owner's end, gives it up. Therefore two members
+never own a partition at once.
 """
 
 from collections import Counter
@@ -13,7 +11,7 @@ from typing import Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 Who = TypeVar("Who", bound=Hashable)
-"""Key of a member."""
+"""Key of a member: the member ID of a consumer, or (topic, name) of an OCI instance."""
 
 
 class Topic(NamedTuple):
@@ -31,16 +29,15 @@ class _Table(Generic[Who]):
     def __init__(self) -> None:
         self.count = 0
         self.owners: dict[int, tuple[Who, int]] = {}
-        """Partition -> owner and the epoch in which it was granted."""
+        """Partition -> owner, epoch of the grant."""
         self.targets: dict[int, Who] = {}
 
 
 class Holdings(Generic[Who]):
     """Owners and targets of all partitions of a group.
 
-    Methods that return partitions return new dicts without empty sets: Topic -> partitions. Their cost is linear in the
-    partitions of the member. Epochs are those of the group; `epoch` counts changes, `target_epoch` is that of the
-    target.
+    Methods that return partitions of a member return new dicts without empty sets, in O(its partitions). `epoch` counts
+    changes of the group. `target_epoch` is the one that the target was computed for.
     """
 
     def __init__(self, epoch: int = 0, target_epoch: int = 0) -> None:
@@ -57,7 +54,7 @@ class Holdings(Generic[Who]):
     # changes of the group
 
     def subscribe(self, who: Who, topics: Iterable[str]) -> None:
-        """Set the topics of a member, and add the member if it is new. A change raises `epoch`."""
+        """Set the topics of a member, which may be new. A change raises `epoch`."""
         topics = frozenset(topics)
         before = self._members.get(who)
         if before != topics:
@@ -65,7 +62,7 @@ class Holdings(Generic[Who]):
             self.epoch += 1
 
     def leave(self, who: Who) -> None:
-        """Remove a member, free its partitions, and raise `epoch`. Raise KeyError if it is unknown."""
+        """Remove a member, free its partitions, and raise `epoch`."""
         self._subscribers.subtract(self._members.pop(who))
         for topic, partitions in self._targets.pop(who).items():
             for partition in partitions:
@@ -75,11 +72,7 @@ class Holdings(Generic[Who]):
         self.epoch += 1
 
     def replace(self, who: Who, other: Who) -> None:
-        """Rename a member. It keeps its place, topics, target and partitions; no epoch changes.
-
-        A static member that returns under another ID needs it. Raise KeyError if `who` is unknown, and ValueError if
-        `other` is a member.
-        """
+        """Rename a static member that returns under another ID. It keeps everything, and no epoch changes."""
         if other in self._members:
             raise ValueError(f"{other!r} is a member")
         self._members = {other if member == who else member: topics for member, topics in self._members.items()}
@@ -94,9 +87,8 @@ class Holdings(Generic[Who]):
     def topic(self, name: str, topic_id: UUID | None, partitions: int | None) -> None:
         """Set the ID and the number of partitions of a topic. None: it does not exist.
 
-        A change raises `epoch` if a member is subscribed to the topic. Partitions that no longer exist lose their
-        target, but not their owner: it must give them up. Those of a recreated topic are other ones, which can be
-        granted at once.
+        A change raises `epoch` if a member is subscribed. Removed partitions lose their target, and their owner must
+        give them up. Those of a recreated topic can be granted at once.
         """
         before = self._current.get(name)
         now = None if partitions is None else Topic(name, topic_id)
@@ -113,11 +105,7 @@ class Holdings(Generic[Who]):
             self.epoch += 1
 
     def aim(self, targets: Mapping[Who, Mapping[str, Collection[int]]]) -> None:
-        """Replace the target, and set `target_epoch` to `epoch`.
-
-        A result of an assignor that was computed from an earlier state must not be applied: compare the epochs first.
-        Raise KeyError for an unknown member or topic.
-        """
+        """Replace the target, which must be computed from the present state, and set `target_epoch`."""
         for table in self._tables.values():
             table.targets.clear()
         self._targets = {who: {} for who in self._members}
@@ -130,9 +118,9 @@ class Holdings(Generic[Who]):
     # moves
 
     def grant(self, who: Who, parts: Mapping[Topic, Collection[int]], epoch: int) -> None:
-        """Make a member the owner of partitions without an owner whose target it is.
+        """Make a member the owner of partitions of its target that have no owner.
 
-        `epoch` is kept with them: commits of earlier epochs of the member are not for this ownership.
+        Commits of epochs before `epoch` do not belong to this ownership.
         """
         for topic, partitions in parts.items():
             table = self._tables[topic]
@@ -143,7 +131,7 @@ class Holdings(Generic[Who]):
             self._held[who].setdefault(topic, set()).update(partitions)
 
     def give_up(self, who: Who, parts: Mapping[Topic, Collection[int]]) -> None:
-        """Free partitions of their owner `who`. Their target remains."""
+        """Free partitions that a member owns."""
         held = self._held[who]
         for topic, partitions in parts.items():
             if partitions:
@@ -162,10 +150,10 @@ class Holdings(Generic[Who]):
         held: Mapping[Topic, Mapping[int, int]],
         target: Mapping[Topic, Collection[int]],
     ) -> None:
-        """Add a stored member without raising an epoch. Restore members in the order of `members`.
+        """Add a stored member, in the order of `members`, without raising an epoch.
 
-        `held` maps partitions to the epochs in which they were granted. Topics of targets exist with as many partitions
-        as targets name, until `topic` differs from that. Raise ValueError if another member has a partition already.
+        `held` is that of `held_since`. Topics have the partitions that targets name: `topic` raises the epoch only if
+        they have changed since. Raise ValueError if a partition has two owners.
         """
         self._add(who, frozenset(topics), frozenset())
         for topic, partitions in target.items():
@@ -190,12 +178,12 @@ class Holdings(Generic[Who]):
 
     @property
     def members(self) -> Mapping[Who, frozenset[str]]:
-        """A view of the members in the order of joining, with their topics."""
+        """Members in the order of joining, with their topics."""
         return MappingProxyType(self._members)
 
     @property
     def outdated(self) -> bool:
-        """Whether the group has changed since the target was computed."""
+        """Whether the group has changed since its target was computed."""
         return self.target_epoch < self.epoch
 
     def is_subscribed(self, name: str) -> bool:
@@ -207,11 +195,11 @@ class Holdings(Generic[Who]):
         return self._current.get(name)
 
     def partitions(self) -> dict[str, int]:
-        """Return the number of partitions of each existing topic that a member is subscribed to."""
+        """Return the number of partitions of each existing, subscribed topic."""
         return {name: self._tables[topic].count for name, topic in self._current.items() if self._subscribers[name] > 0}
 
     def owners(self) -> dict[str, dict[int, Who]]:
-        """Return the owners of existing partitions, by topic and partition: input of an assignor."""
+        """Return owners of existing partitions, for an assignor."""
         return {
             name: {each: owner for each, (owner, _) in table.owners.items() if each < table.count}
             for name, table in self._existing()
@@ -219,22 +207,22 @@ class Holdings(Generic[Who]):
         }
 
     def targets(self) -> dict[str, dict[int, Who]]:
-        """Return the target members of existing partitions, by topic and partition: input of an assignor."""
+        """Return target members, for an assignor."""
         return {name: dict(table.targets) for name, table in self._existing() if table.targets}
 
     def granted(self, topic: str, partition: int) -> tuple[Who, int] | None:
-        """Return the owner of a partition of an existing topic, and the epoch in which it was granted."""
+        """Return the owner of a partition of an existing topic, and the epoch of the grant."""
         current = self._current.get(topic)
         return None if current is None else self._tables[current].owners.get(partition)
 
-    # state of a member. Each raises KeyError for an unknown one.
+    # state of a member
 
     def held(self, who: Who) -> dict[Topic, set[int]]:
         """Return what a member owns."""
         return {topic: set(partitions) for topic, partitions in self._held[who].items()}
 
     def held_since(self, who: Who) -> dict[Topic, dict[int, int]]:
-        """Return what a member owns, as partition -> epoch of the grant."""
+        """Return what a member owns, with the epochs of the grants."""
         return {
             topic: {partition: self._tables[topic].owners[partition][1] for partition in sorted(partitions)}
             for topic, partitions in self._held[who].items()
@@ -253,7 +241,7 @@ class Holdings(Generic[Who]):
         return _without(self._targets[who], self._held[who])
 
     def free_for(self, who: Who) -> dict[Topic, set[int]]:
-        """Return the part of `due` that has no owner: what can be granted."""
+        """Return the part of `due` that has no owner."""
         found = {}
         for topic, partitions in self.due(who).items():
             free = partitions.difference(self._tables[topic].owners)
@@ -279,7 +267,6 @@ class Holdings(Generic[Who]):
         self._tables[topic].targets.update(dict.fromkeys(partitions, who))
 
     def _cut(self, topic: Topic, count: int) -> None:
-        """Remove the targets of partitions from `count` on, and the table if nothing needs it."""
         table = self._tables[topic]
         table.count = count
         for partition in [each for each in table.targets if each >= count]:
