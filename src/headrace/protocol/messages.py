@@ -11,6 +11,7 @@ from headrace.protocol.tables import (
     produce,
     quotas,
     replicas,
+    shares,
     topics,
     transactions,
     users,
@@ -18,7 +19,20 @@ from headrace.protocol.tables import (
 
 TABLES: list[MessageTable] = [
     table
-    for module in (produce, fetch, cluster, groups, offsets, transactions, topics, replicas, users, acls, quotas)
+    for module in (
+        produce,
+        fetch,
+        cluster,
+        groups,
+        offsets,
+        transactions,
+        topics,
+        replicas,
+        users,
+        acls,
+        quotas,
+        shares,
+    )
     for table in parse(module.TABLE)
 ]
 
