@@ -12,12 +12,21 @@ from headrace.protocol.messages import TABLES
 from headrace.protocol.notation import ENDLESS, ZERO_UUID, Field, MessageTable, Structure, Versions
 
 
-def load_schema(name: str) -> dict[str, Any]:
-    """Load a schema file without kafka-python, whose own loader warns on newer Pythons."""
+def find_schemas() -> Path:
+    """The schema files of kafka-python, whose own loader warns on newer Pythons."""
     spec = importlib.util.find_spec("kafka")
     assert spec is not None
     assert spec.origin is not None
-    text = (Path(spec.origin).parent / "protocol" / "schemas" / "resources" / f"{name}.json").read_text("utf-8")
+    return Path(spec.origin).parent / "protocol" / "schemas" / "resources"
+
+
+SCHEMAS = find_schemas()
+UNKNOWN_TO_KAFKA_PYTHON = {68, 69}
+"""API keys of its missing files. `test_messages` compares these tables with another codec."""
+
+
+def load_schema(name: str) -> dict[str, Any]:
+    text = (SCHEMAS / f"{name}.json").read_text("utf-8")
     schema: dict[str, Any] = json.loads(re.sub(r"(?m)^\s*//.*$", "", text))
     return schema
 
@@ -79,7 +88,10 @@ def compare(ours: Structure, theirs: list[dict[str, Any]], within: Versions, sha
             compare(field.struct, fields, present, shared)
 
 
-@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.root.name)
+COMPARED = [table for table in TABLES if table.api_key not in UNKNOWN_TO_KAFKA_PYTHON]
+
+
+@pytest.mark.parametrize("table", COMPARED, ids=lambda table: table.root.name)
 def test_table_is_kafkas(table: MessageTable) -> None:
     schema = load_schema(table.root.name)
     valid = read_versions(schema["validVersions"])

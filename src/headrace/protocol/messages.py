@@ -5,6 +5,7 @@ from headrace.protocol.notation import MessageTable, parse
 from headrace.protocol.tables import (
     acls,
     cluster,
+    consumer_groups,
     fetch,
     groups,
     offsets,
@@ -18,7 +19,20 @@ from headrace.protocol.tables import (
 
 TABLES: list[MessageTable] = [
     table
-    for module in (produce, fetch, cluster, groups, offsets, transactions, topics, replicas, users, acls, quotas)
+    for module in (
+        produce,
+        fetch,
+        cluster,
+        groups,
+        consumer_groups,
+        offsets,
+        transactions,
+        topics,
+        replicas,
+        users,
+        acls,
+        quotas,
+    )
     for table in parse(module.TABLE)
 ]
 
