@@ -12,6 +12,7 @@ from headrace.protocol.tables import (
     produce,
     quotas,
     replicas,
+    shares,
     topics,
     transactions,
     users,
@@ -32,6 +33,7 @@ TABLES: list[MessageTable] = [
         users,
         acls,
         quotas,
+        shares,
     )
     for table in parse(module.TABLE)
 ]
