@@ -14,6 +14,7 @@ from headrace.broker.time_lag import TimeLags
 from headrace.broker.topics.cleaner import CleanerCounters
 from headrace.broker.topics.live import LiveTopic
 from headrace.broker.virtual_clusters import DEFAULT, VirtualClusters
+from headrace.console.group_metrics import write_groups
 from headrace.console.registry import PRINCIPAL, cluster_rule
 from headrace.console.sampler import in_pieces
 from headrace.console.server_data import process_facts
@@ -108,7 +109,7 @@ class MetricsPage:
             page.sample(families.UNREADABLE, count, labels(kind=kind))
         _write_cleaner(page, [broker.cleaner.counted for _, broker in brokers])
         yield from _write_unopened(page, brokers)
-        yield from _write_groups(page, brokers)
+        yield from write_groups(page, brokers)
         yield from write_transactions(page, brokers)
         yield from _write_topics(page, brokers)
         yield from _write_lags(page, brokers)
@@ -188,17 +189,6 @@ def _write_unopened(page: Exposition, brokers: Brokers) -> Iterator[None]:
         )
         yield
     page.sample(families.UNOPENED, unopened)
-
-
-def _write_groups(page: Exposition, brokers: Brokers) -> Iterator[None]:
-    groups = [(cluster, runner) for cluster, broker in brokers for runner in broker.groups.runners()]
-    yield
-    for cluster, runner in groups:
-        page.sample(families.GROUP_MEMBERS, runner.machine.size, labels(cluster=cluster, group=runner.name))
-        yield
-    for cluster, runner in groups:
-        page.sample(families.GROUP_REBALANCES, runner.machine.generations, labels(cluster=cluster, group=runner.name))
-        yield
 
 
 def _write_cleaner(page: Exposition, counted: Sequence[CleanerCounters]) -> None:
