@@ -32,7 +32,6 @@ SHORT = {
     "kafka.apis.list_partition_reassignments": "a Kafka API has a file of its own",
     "kafka.apis.sasl_handshake": "a Kafka API has a file of its own",
     "protocol.errors": "what every module of the protocol raises",
-    "protocol.messages": "makes the classes of all messages",
     "protocol.tables.users": "tables of one group of messages",
     "http.error_responses": "responses that both the parser and the application give",
     "lakehouse.read.catalog": "imported by every server, also without the extra",

@@ -37,7 +37,7 @@ class Builder:
         return cls(**{field.name: self.value(field) for field in fields})
 
     def value(self, field: Field) -> Any:
-        may_be_null = field.nullable_in(self.version) or field.kind == "records"
+        may_be_null = field.nullable_in(self.version)
         if may_be_null and self.random.random() < 0.3:
             return None
         if field.is_array:

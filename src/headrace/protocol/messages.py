@@ -5,12 +5,14 @@ from headrace.protocol.notation import MessageTable, parse
 from headrace.protocol.tables import (
     acls,
     cluster,
+    consumer_groups,
     fetch,
     groups,
     offsets,
     produce,
     quotas,
     replicas,
+    shares,
     topics,
     transactions,
     users,
@@ -18,7 +20,21 @@ from headrace.protocol.tables import (
 
 TABLES: list[MessageTable] = [
     table
-    for module in (produce, fetch, cluster, groups, offsets, transactions, topics, replicas, users, acls, quotas)
+    for module in (
+        produce,
+        fetch,
+        cluster,
+        groups,
+        consumer_groups,
+        offsets,
+        transactions,
+        topics,
+        replicas,
+        users,
+        acls,
+        quotas,
+        shares,
+    )
     for table in parse(module.TABLE)
 ]
 

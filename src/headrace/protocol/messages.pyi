@@ -1433,6 +1433,188 @@ class DeleteGroupsResponse(Message):
         results: list[DeleteGroupsResponse.DeletableGroupResult] = ...,
     ) -> None: ...
 
+class ConsumerGroupHeartbeatRequest(Message):
+    API_KEY: ClassVar[int] = 68
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 1)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    class TopicPartitions(msgspec.Struct):
+        topic_id: UUID
+        partitions: list[int]
+        def __init__(
+            self,
+            *,
+            topic_id: UUID = ...,
+            partitions: list[int] = ...,
+        ) -> None: ...
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    instance_id: str | None
+    rack_id: str | None
+    rebalance_timeout_ms: int
+    subscribed_topic_names: list[str] | None
+    subscribed_topic_regex: str | None
+    server_assignor: str | None
+    topic_partitions: list[ConsumerGroupHeartbeatRequest.TopicPartitions] | None
+    def __init__(
+        self,
+        *,
+        group_id: str = ...,
+        member_id: str = ...,
+        member_epoch: int = ...,
+        instance_id: str | None = ...,
+        rack_id: str | None = ...,
+        rebalance_timeout_ms: int = ...,
+        subscribed_topic_names: list[str] | None = ...,
+        subscribed_topic_regex: str | None = ...,
+        server_assignor: str | None = ...,
+        topic_partitions: list[ConsumerGroupHeartbeatRequest.TopicPartitions] | None = ...,
+    ) -> None: ...
+
+class ConsumerGroupHeartbeatResponse(Message):
+    API_KEY: ClassVar[int] = 68
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 1)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    class TopicPartitions(msgspec.Struct):
+        topic_id: UUID
+        partitions: list[int]
+        def __init__(
+            self,
+            *,
+            topic_id: UUID = ...,
+            partitions: list[int] = ...,
+        ) -> None: ...
+
+    class Assignment(msgspec.Struct):
+        topic_partitions: list[ConsumerGroupHeartbeatResponse.TopicPartitions]
+        def __init__(
+            self,
+            *,
+            topic_partitions: list[ConsumerGroupHeartbeatResponse.TopicPartitions] = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    member_id: str | None
+    member_epoch: int
+    heartbeat_interval_ms: int
+    assignment: ConsumerGroupHeartbeatResponse.Assignment | None
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        error_code: int = ...,
+        error_message: str | None = ...,
+        member_id: str | None = ...,
+        member_epoch: int = ...,
+        heartbeat_interval_ms: int = ...,
+        assignment: ConsumerGroupHeartbeatResponse.Assignment | None = ...,
+    ) -> None: ...
+
+class ConsumerGroupDescribeRequest(Message):
+    API_KEY: ClassVar[int] = 69
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 1)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    group_ids: list[str]
+    include_authorized_operations: bool
+    def __init__(
+        self,
+        *,
+        group_ids: list[str] = ...,
+        include_authorized_operations: bool = ...,
+    ) -> None: ...
+
+class ConsumerGroupDescribeResponse(Message):
+    API_KEY: ClassVar[int] = 69
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 1)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    class TopicPartitions(msgspec.Struct):
+        topic_id: UUID
+        topic_name: str
+        partitions: list[int]
+        def __init__(
+            self,
+            *,
+            topic_id: UUID = ...,
+            topic_name: str = ...,
+            partitions: list[int] = ...,
+        ) -> None: ...
+
+    class Assignment(msgspec.Struct):
+        topic_partitions: list[ConsumerGroupDescribeResponse.TopicPartitions]
+        def __init__(
+            self,
+            *,
+            topic_partitions: list[ConsumerGroupDescribeResponse.TopicPartitions] = ...,
+        ) -> None: ...
+
+    class Member(msgspec.Struct):
+        member_id: str
+        instance_id: str | None
+        rack_id: str | None
+        member_epoch: int
+        client_id: str
+        client_host: str
+        subscribed_topic_names: list[str]
+        subscribed_topic_regex: str | None
+        assignment: ConsumerGroupDescribeResponse.Assignment
+        target_assignment: ConsumerGroupDescribeResponse.Assignment
+        member_type: int
+        def __init__(
+            self,
+            *,
+            member_id: str = ...,
+            instance_id: str | None = ...,
+            rack_id: str | None = ...,
+            member_epoch: int = ...,
+            client_id: str = ...,
+            client_host: str = ...,
+            subscribed_topic_names: list[str] = ...,
+            subscribed_topic_regex: str | None = ...,
+            assignment: ConsumerGroupDescribeResponse.Assignment = ...,
+            target_assignment: ConsumerGroupDescribeResponse.Assignment = ...,
+            member_type: int = ...,
+        ) -> None: ...
+
+    class DescribedGroup(msgspec.Struct):
+        error_code: int
+        error_message: str | None
+        group_id: str
+        group_state: str
+        group_epoch: int
+        assignment_epoch: int
+        assignor_name: str
+        members: list[ConsumerGroupDescribeResponse.Member]
+        authorized_operations: int
+        def __init__(
+            self,
+            *,
+            error_code: int = ...,
+            error_message: str | None = ...,
+            group_id: str = ...,
+            group_state: str = ...,
+            group_epoch: int = ...,
+            assignment_epoch: int = ...,
+            assignor_name: str = ...,
+            members: list[ConsumerGroupDescribeResponse.Member] = ...,
+            authorized_operations: int = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    groups: list[ConsumerGroupDescribeResponse.DescribedGroup]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        groups: list[ConsumerGroupDescribeResponse.DescribedGroup] = ...,
+    ) -> None: ...
+
 class OffsetCommitRequest(Message):
     API_KEY: ClassVar[int] = 8
     VERSIONS: ClassVar[tuple[int, int]] = (2, 10)
@@ -3737,4 +3919,669 @@ class AlterClientQuotasResponse(Message):
         *,
         throttle_time_ms: int = ...,
         entries: list[AlterClientQuotasResponse.EntryData] = ...,
+    ) -> None: ...
+
+class ShareGroupHeartbeatRequest(Message):
+    API_KEY: ClassVar[int] = 76
+    VERSIONS: ClassVar[tuple[int, int]] = (1, 1)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    rack_id: str | None
+    subscribed_topic_names: list[str] | None
+    def __init__(
+        self,
+        *,
+        group_id: str = ...,
+        member_id: str = ...,
+        member_epoch: int = ...,
+        rack_id: str | None = ...,
+        subscribed_topic_names: list[str] | None = ...,
+    ) -> None: ...
+
+class ShareGroupHeartbeatResponse(Message):
+    API_KEY: ClassVar[int] = 76
+    VERSIONS: ClassVar[tuple[int, int]] = (1, 1)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    class TopicPartitions(msgspec.Struct):
+        topic_id: UUID
+        partitions: list[int]
+        def __init__(
+            self,
+            *,
+            topic_id: UUID = ...,
+            partitions: list[int] = ...,
+        ) -> None: ...
+
+    class Assignment(msgspec.Struct):
+        topic_partitions: list[ShareGroupHeartbeatResponse.TopicPartitions]
+        def __init__(
+            self,
+            *,
+            topic_partitions: list[ShareGroupHeartbeatResponse.TopicPartitions] = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    member_id: str | None
+    member_epoch: int
+    heartbeat_interval_ms: int
+    assignment: ShareGroupHeartbeatResponse.Assignment | None
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        error_code: int = ...,
+        error_message: str | None = ...,
+        member_id: str | None = ...,
+        member_epoch: int = ...,
+        heartbeat_interval_ms: int = ...,
+        assignment: ShareGroupHeartbeatResponse.Assignment | None = ...,
+    ) -> None: ...
+
+class ShareGroupDescribeRequest(Message):
+    API_KEY: ClassVar[int] = 77
+    VERSIONS: ClassVar[tuple[int, int]] = (1, 1)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    group_ids: list[str]
+    include_authorized_operations: bool
+    def __init__(
+        self,
+        *,
+        group_ids: list[str] = ...,
+        include_authorized_operations: bool = ...,
+    ) -> None: ...
+
+class ShareGroupDescribeResponse(Message):
+    API_KEY: ClassVar[int] = 77
+    VERSIONS: ClassVar[tuple[int, int]] = (1, 1)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    class TopicPartitions(msgspec.Struct):
+        topic_id: UUID
+        topic_name: str
+        partitions: list[int]
+        def __init__(
+            self,
+            *,
+            topic_id: UUID = ...,
+            topic_name: str = ...,
+            partitions: list[int] = ...,
+        ) -> None: ...
+
+    class Assignment(msgspec.Struct):
+        topic_partitions: list[ShareGroupDescribeResponse.TopicPartitions]
+        def __init__(
+            self,
+            *,
+            topic_partitions: list[ShareGroupDescribeResponse.TopicPartitions] = ...,
+        ) -> None: ...
+
+    class Member(msgspec.Struct):
+        member_id: str
+        rack_id: str | None
+        member_epoch: int
+        client_id: str
+        client_host: str
+        subscribed_topic_names: list[str]
+        assignment: ShareGroupDescribeResponse.Assignment
+        def __init__(
+            self,
+            *,
+            member_id: str = ...,
+            rack_id: str | None = ...,
+            member_epoch: int = ...,
+            client_id: str = ...,
+            client_host: str = ...,
+            subscribed_topic_names: list[str] = ...,
+            assignment: ShareGroupDescribeResponse.Assignment = ...,
+        ) -> None: ...
+
+    class DescribedGroup(msgspec.Struct):
+        error_code: int
+        error_message: str | None
+        group_id: str
+        group_state: str
+        group_epoch: int
+        assignment_epoch: int
+        assignor_name: str
+        members: list[ShareGroupDescribeResponse.Member]
+        authorized_operations: int
+        def __init__(
+            self,
+            *,
+            error_code: int = ...,
+            error_message: str | None = ...,
+            group_id: str = ...,
+            group_state: str = ...,
+            group_epoch: int = ...,
+            assignment_epoch: int = ...,
+            assignor_name: str = ...,
+            members: list[ShareGroupDescribeResponse.Member] = ...,
+            authorized_operations: int = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    groups: list[ShareGroupDescribeResponse.DescribedGroup]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        groups: list[ShareGroupDescribeResponse.DescribedGroup] = ...,
+    ) -> None: ...
+
+class ShareFetchRequest(Message):
+    API_KEY: ClassVar[int] = 78
+    VERSIONS: ClassVar[tuple[int, int]] = (1, 2)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    class AcknowledgementBatch(msgspec.Struct):
+        first_offset: int
+        last_offset: int
+        acknowledge_types: list[int]
+        def __init__(
+            self,
+            *,
+            first_offset: int = ...,
+            last_offset: int = ...,
+            acknowledge_types: list[int] = ...,
+        ) -> None: ...
+
+    class FetchPartition(msgspec.Struct):
+        partition_index: int
+        acknowledgement_batches: list[ShareFetchRequest.AcknowledgementBatch]
+        def __init__(
+            self,
+            *,
+            partition_index: int = ...,
+            acknowledgement_batches: list[ShareFetchRequest.AcknowledgementBatch] = ...,
+        ) -> None: ...
+
+    class FetchTopic(msgspec.Struct):
+        topic_id: UUID
+        partitions: list[ShareFetchRequest.FetchPartition]
+        def __init__(
+            self,
+            *,
+            topic_id: UUID = ...,
+            partitions: list[ShareFetchRequest.FetchPartition] = ...,
+        ) -> None: ...
+
+    class ForgottenTopic(msgspec.Struct):
+        topic_id: UUID
+        partitions: list[int]
+        def __init__(
+            self,
+            *,
+            topic_id: UUID = ...,
+            partitions: list[int] = ...,
+        ) -> None: ...
+
+    group_id: str | None
+    member_id: str | None
+    share_session_epoch: int
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    max_records: int
+    batch_size: int
+    share_acquire_mode: int
+    is_renew_ack: bool
+    topics: list[ShareFetchRequest.FetchTopic]
+    forgotten_topics_data: list[ShareFetchRequest.ForgottenTopic]
+    def __init__(
+        self,
+        *,
+        group_id: str | None = ...,
+        member_id: str | None = ...,
+        share_session_epoch: int = ...,
+        max_wait_ms: int = ...,
+        min_bytes: int = ...,
+        max_bytes: int = ...,
+        max_records: int = ...,
+        batch_size: int = ...,
+        share_acquire_mode: int = ...,
+        is_renew_ack: bool = ...,
+        topics: list[ShareFetchRequest.FetchTopic] = ...,
+        forgotten_topics_data: list[ShareFetchRequest.ForgottenTopic] = ...,
+    ) -> None: ...
+
+class ShareFetchResponse(Message):
+    API_KEY: ClassVar[int] = 78
+    VERSIONS: ClassVar[tuple[int, int]] = (1, 2)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    class LeaderIdAndEpoch(msgspec.Struct):
+        leader_id: int
+        leader_epoch: int
+        def __init__(
+            self,
+            *,
+            leader_id: int = ...,
+            leader_epoch: int = ...,
+        ) -> None: ...
+
+    class AcquiredRecords(msgspec.Struct):
+        first_offset: int
+        last_offset: int
+        delivery_count: int
+        def __init__(
+            self,
+            *,
+            first_offset: int = ...,
+            last_offset: int = ...,
+            delivery_count: int = ...,
+        ) -> None: ...
+
+    class PartitionData(msgspec.Struct):
+        partition_index: int
+        error_code: int
+        error_message: str | None
+        acknowledge_error_code: int
+        acknowledge_error_message: str | None
+        current_leader: ShareFetchResponse.LeaderIdAndEpoch
+        @property
+        def records(self) -> memoryview | None: ...
+        @records.setter
+        def records(self, value: Records | None) -> None: ...
+        acquired_records: list[ShareFetchResponse.AcquiredRecords]
+        def __init__(
+            self,
+            *,
+            partition_index: int = ...,
+            error_code: int = ...,
+            error_message: str | None = ...,
+            acknowledge_error_code: int = ...,
+            acknowledge_error_message: str | None = ...,
+            current_leader: ShareFetchResponse.LeaderIdAndEpoch = ...,
+            records: Records | None = ...,
+            acquired_records: list[ShareFetchResponse.AcquiredRecords] = ...,
+        ) -> None: ...
+
+    class ShareFetchableTopicResponse(msgspec.Struct):
+        topic_id: UUID
+        partitions: list[ShareFetchResponse.PartitionData]
+        def __init__(
+            self,
+            *,
+            topic_id: UUID = ...,
+            partitions: list[ShareFetchResponse.PartitionData] = ...,
+        ) -> None: ...
+
+    class NodeEndpoint(msgspec.Struct):
+        node_id: int
+        host: str
+        port: int
+        rack: str | None
+        def __init__(
+            self,
+            *,
+            node_id: int = ...,
+            host: str = ...,
+            port: int = ...,
+            rack: str | None = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    acquisition_lock_timeout_ms: int
+    responses: list[ShareFetchResponse.ShareFetchableTopicResponse]
+    node_endpoints: list[ShareFetchResponse.NodeEndpoint]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        error_code: int = ...,
+        error_message: str | None = ...,
+        acquisition_lock_timeout_ms: int = ...,
+        responses: list[ShareFetchResponse.ShareFetchableTopicResponse] = ...,
+        node_endpoints: list[ShareFetchResponse.NodeEndpoint] = ...,
+    ) -> None: ...
+
+class ShareAcknowledgeRequest(Message):
+    API_KEY: ClassVar[int] = 79
+    VERSIONS: ClassVar[tuple[int, int]] = (1, 2)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    class AcknowledgementBatch(msgspec.Struct):
+        first_offset: int
+        last_offset: int
+        acknowledge_types: list[int]
+        def __init__(
+            self,
+            *,
+            first_offset: int = ...,
+            last_offset: int = ...,
+            acknowledge_types: list[int] = ...,
+        ) -> None: ...
+
+    class AcknowledgePartition(msgspec.Struct):
+        partition_index: int
+        acknowledgement_batches: list[ShareAcknowledgeRequest.AcknowledgementBatch]
+        def __init__(
+            self,
+            *,
+            partition_index: int = ...,
+            acknowledgement_batches: list[ShareAcknowledgeRequest.AcknowledgementBatch] = ...,
+        ) -> None: ...
+
+    class AcknowledgeTopic(msgspec.Struct):
+        topic_id: UUID
+        partitions: list[ShareAcknowledgeRequest.AcknowledgePartition]
+        def __init__(
+            self,
+            *,
+            topic_id: UUID = ...,
+            partitions: list[ShareAcknowledgeRequest.AcknowledgePartition] = ...,
+        ) -> None: ...
+
+    group_id: str | None
+    member_id: str | None
+    share_session_epoch: int
+    is_renew_ack: bool
+    topics: list[ShareAcknowledgeRequest.AcknowledgeTopic]
+    def __init__(
+        self,
+        *,
+        group_id: str | None = ...,
+        member_id: str | None = ...,
+        share_session_epoch: int = ...,
+        is_renew_ack: bool = ...,
+        topics: list[ShareAcknowledgeRequest.AcknowledgeTopic] = ...,
+    ) -> None: ...
+
+class ShareAcknowledgeResponse(Message):
+    API_KEY: ClassVar[int] = 79
+    VERSIONS: ClassVar[tuple[int, int]] = (1, 2)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    class LeaderIdAndEpoch(msgspec.Struct):
+        leader_id: int
+        leader_epoch: int
+        def __init__(
+            self,
+            *,
+            leader_id: int = ...,
+            leader_epoch: int = ...,
+        ) -> None: ...
+
+    class PartitionData(msgspec.Struct):
+        partition_index: int
+        error_code: int
+        error_message: str | None
+        current_leader: ShareAcknowledgeResponse.LeaderIdAndEpoch
+        def __init__(
+            self,
+            *,
+            partition_index: int = ...,
+            error_code: int = ...,
+            error_message: str | None = ...,
+            current_leader: ShareAcknowledgeResponse.LeaderIdAndEpoch = ...,
+        ) -> None: ...
+
+    class ShareAcknowledgeTopicResponse(msgspec.Struct):
+        topic_id: UUID
+        partitions: list[ShareAcknowledgeResponse.PartitionData]
+        def __init__(
+            self,
+            *,
+            topic_id: UUID = ...,
+            partitions: list[ShareAcknowledgeResponse.PartitionData] = ...,
+        ) -> None: ...
+
+    class NodeEndpoint(msgspec.Struct):
+        node_id: int
+        host: str
+        port: int
+        rack: str | None
+        def __init__(
+            self,
+            *,
+            node_id: int = ...,
+            host: str = ...,
+            port: int = ...,
+            rack: str | None = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    acquisition_lock_timeout_ms: int
+    responses: list[ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse]
+    node_endpoints: list[ShareAcknowledgeResponse.NodeEndpoint]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        error_code: int = ...,
+        error_message: str | None = ...,
+        acquisition_lock_timeout_ms: int = ...,
+        responses: list[ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse] = ...,
+        node_endpoints: list[ShareAcknowledgeResponse.NodeEndpoint] = ...,
+    ) -> None: ...
+
+class DescribeShareGroupOffsetsRequest(Message):
+    API_KEY: ClassVar[int] = 90
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 1)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    class DescribeShareGroupOffsetsRequestTopic(msgspec.Struct):
+        topic_name: str
+        partitions: list[int]
+        def __init__(
+            self,
+            *,
+            topic_name: str = ...,
+            partitions: list[int] = ...,
+        ) -> None: ...
+
+    class DescribeShareGroupOffsetsRequestGroup(msgspec.Struct):
+        group_id: str
+        topics: list[DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestTopic] | None
+        def __init__(
+            self,
+            *,
+            group_id: str = ...,
+            topics: list[DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestTopic] | None = ...,
+        ) -> None: ...
+
+    groups: list[DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup]
+    def __init__(
+        self,
+        *,
+        groups: list[DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup] = ...,
+    ) -> None: ...
+
+class DescribeShareGroupOffsetsResponse(Message):
+    API_KEY: ClassVar[int] = 90
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 1)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    class DescribeShareGroupOffsetsResponsePartition(msgspec.Struct):
+        partition_index: int
+        start_offset: int
+        leader_epoch: int
+        lag: int
+        error_code: int
+        error_message: str | None
+        def __init__(
+            self,
+            *,
+            partition_index: int = ...,
+            start_offset: int = ...,
+            leader_epoch: int = ...,
+            lag: int = ...,
+            error_code: int = ...,
+            error_message: str | None = ...,
+        ) -> None: ...
+
+    class DescribeShareGroupOffsetsResponseTopic(msgspec.Struct):
+        topic_name: str
+        topic_id: UUID
+        partitions: list[DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponsePartition]
+        def __init__(
+            self,
+            *,
+            topic_name: str = ...,
+            topic_id: UUID = ...,
+            partitions: list[DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponsePartition] = ...,
+        ) -> None: ...
+
+    class DescribeShareGroupOffsetsResponseGroup(msgspec.Struct):
+        group_id: str
+        topics: list[DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseTopic]
+        error_code: int
+        error_message: str | None
+        def __init__(
+            self,
+            *,
+            group_id: str = ...,
+            topics: list[DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseTopic] = ...,
+            error_code: int = ...,
+            error_message: str | None = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    groups: list[DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        groups: list[DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup] = ...,
+    ) -> None: ...
+
+class AlterShareGroupOffsetsRequest(Message):
+    API_KEY: ClassVar[int] = 91
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    class AlterShareGroupOffsetsRequestPartition(msgspec.Struct):
+        partition_index: int
+        start_offset: int
+        def __init__(
+            self,
+            *,
+            partition_index: int = ...,
+            start_offset: int = ...,
+        ) -> None: ...
+
+    class AlterShareGroupOffsetsRequestTopic(msgspec.Struct):
+        topic_name: str
+        partitions: list[AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestPartition]
+        def __init__(
+            self,
+            *,
+            topic_name: str = ...,
+            partitions: list[AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestPartition] = ...,
+        ) -> None: ...
+
+    group_id: str
+    topics: list[AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestTopic]
+    def __init__(
+        self,
+        *,
+        group_id: str = ...,
+        topics: list[AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestTopic] = ...,
+    ) -> None: ...
+
+class AlterShareGroupOffsetsResponse(Message):
+    API_KEY: ClassVar[int] = 91
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    class AlterShareGroupOffsetsResponsePartition(msgspec.Struct):
+        partition_index: int
+        error_code: int
+        error_message: str | None
+        def __init__(
+            self,
+            *,
+            partition_index: int = ...,
+            error_code: int = ...,
+            error_message: str | None = ...,
+        ) -> None: ...
+
+    class AlterShareGroupOffsetsResponseTopic(msgspec.Struct):
+        topic_name: str
+        topic_id: UUID
+        partitions: list[AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponsePartition]
+        def __init__(
+            self,
+            *,
+            topic_name: str = ...,
+            topic_id: UUID = ...,
+            partitions: list[AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponsePartition] = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    responses: list[AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponseTopic]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        error_code: int = ...,
+        error_message: str | None = ...,
+        responses: list[AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponseTopic] = ...,
+    ) -> None: ...
+
+class DeleteShareGroupOffsetsRequest(Message):
+    API_KEY: ClassVar[int] = 92
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    class DeleteShareGroupOffsetsRequestTopic(msgspec.Struct):
+        topic_name: str
+        def __init__(
+            self,
+            *,
+            topic_name: str = ...,
+        ) -> None: ...
+
+    group_id: str
+    topics: list[DeleteShareGroupOffsetsRequest.DeleteShareGroupOffsetsRequestTopic]
+    def __init__(
+        self,
+        *,
+        group_id: str = ...,
+        topics: list[DeleteShareGroupOffsetsRequest.DeleteShareGroupOffsetsRequestTopic] = ...,
+    ) -> None: ...
+
+class DeleteShareGroupOffsetsResponse(Message):
+    API_KEY: ClassVar[int] = 92
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    class DeleteShareGroupOffsetsResponseTopic(msgspec.Struct):
+        topic_name: str
+        topic_id: UUID
+        error_code: int
+        error_message: str | None
+        def __init__(
+            self,
+            *,
+            topic_name: str = ...,
+            topic_id: UUID = ...,
+            error_code: int = ...,
+            error_message: str | None = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    responses: list[DeleteShareGroupOffsetsResponse.DeleteShareGroupOffsetsResponseTopic]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        error_code: int = ...,
+        error_message: str | None = ...,
+        responses: list[DeleteShareGroupOffsetsResponse.DeleteShareGroupOffsetsResponseTopic] = ...,
     ) -> None: ...

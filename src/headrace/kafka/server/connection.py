@@ -17,6 +17,7 @@ from headrace.broker.logins import Admitted
 from headrace.kafka.apis.sasl_authenticate import take_bare
 from headrace.kafka.server.authorization import may, serve
 from headrace.kafka.server.channel_throttle import ChannelThrottle
+from headrace.kafka.server.cleanups import Cleanups
 from headrace.kafka.server.frames import Framing, Listener, NotServed, client_id_of, decode_request
 from headrace.kafka.server.in_flight_requests import LARGE, PAUSE_BYTES, PAUSE_REQUESTS, PRODUCE
 from headrace.kafka.server.memory_pool import SMALL_BYTES
@@ -46,6 +47,7 @@ class Connection(Framing):
         self.local_host = "?"
         self.client_id = ""
         self.software = ""
+        self.cleanups = Cleanups()
         self._listener = listener
         self._waiting = self._order.waiting
         self._answers = Answers(self._order, listener.memory, listener.counted, logs_requests=listener.telling)
@@ -77,7 +79,7 @@ class Connection(Framing):
             _log.debug("connection opened", client=self.client_host, port=port, listener=self.listener_name)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Drop pending work. Group members stay until they time out."""
+        """Drop pending work and run the cleanups. Group members stay until they time out."""
         if self._listener.telling and not self._closed:
             _log.debug("connection ended by the client", client=self.client_host, reason=str(exc or "closed"))
         self._listener.forget(self)
@@ -97,6 +99,8 @@ class Connection(Framing):
         self.login.end()
         self._drop_frame()
         self._memory.forget(self)
+        # Last: the requests in progress have been called off.
+        self.cleanups.run()
         self.resume()
 
     def close(self, reason: str, *, expected: bool = False) -> None:

@@ -15,6 +15,7 @@ from headrace.broker.runtime.clock import pause
 from headrace.kafka import apis
 from headrace.kafka.server.authorization import serve
 from headrace.kafka.server.channel_throttle import quota_of
+from headrace.kafka.server.cleanups import Cleanups
 from headrace.kafka.server.frames import NotServed, decode_request
 from headrace.kafka.server.login import Login
 from headrace.kafka.server.registry import APIS, Api
@@ -50,6 +51,7 @@ class _Channel:
         self.fetches = 0
         self.throttle_ms = 0
         self.software = ""
+        self.cleanups = Cleanups()
         self.failure = ""
         self.answered = asyncio.Event()
 
@@ -129,8 +131,11 @@ class InProcessClient:
         if api.bound is not None:
             context.late = TimeoutResponses(api, api.bound, decoded)
         context.account = quota_of(context)
-        self._serve(api, decoded, context)
-        await self._answered(channel, context)
+        try:
+            self._serve(api, decoded, context)
+            await self._answered(channel, context)
+        finally:
+            channel.cleanups.run()
         if channel.throttle_ms:
             await pause(broker.clock, min(channel.throttle_ms, _MOST_THROTTLE_MS))
         body = b"".join(context.chunks)

@@ -12,6 +12,7 @@ from headrace.broker.logins import Admitted
 from headrace.broker.runtime.scheduler import TimeSlice
 from headrace.groups.effects import Result
 from headrace.groups.events import Request
+from headrace.kafka.server.cleanups import Cleanups
 from headrace.kafka.server.login import Login
 from headrace.kafka.server.request_quota import RequestQuota
 from headrace.metrics.counters import ListenerCounters
@@ -60,6 +61,8 @@ class ResponseChannel(Protocol):
     """Number of Fetch requests received."""
     software: str
     """Name and version of the client library; empty: unknown."""
+    cleanups: Cleanups
+    """Called when the connection is lost."""
 
     def finished(self, context: "RequestContext") -> None:
         """Send due responses in request order."""
