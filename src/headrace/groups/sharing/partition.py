@@ -1,14 +1,9 @@
 """One partition of a share group: which member holds which records, and what is done.
 
-The leader of the partition owns the object. A decision about records (an acknowledgement, a release, an expired lock)
-counts only after it is stored:
-
-    decide (`acknowledge`, `release_member`, `expire`)  ->  `prepare` returns the state to store
-    the write succeeded: `stored`         the write failed or has no outcome: `lost`
-
-One write is in flight. Decisions during it leave together with the next one. An acquisition stores nothing: after a
-kill, counts are those of the last write. `lost` takes acknowledgements back, so respond to their requests with
-COORDINATOR_NOT_AVAILABLE. The records stay acquired until their locks end, and the next write contains everything.
+A decision (`acknowledge`, `release_member`, `expire`) counts after it is stored: `prepare` begins the only write in
+flight, `stored` or `lost` ends it. Later decisions leave with the next write. An acquisition stores nothing.
+After `lost`, respond to the acknowledgements with COORDINATOR_NOT_AVAILABLE. Their records stay acquired until their
+locks end, and the next write contains everything.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,18 +17,18 @@ from headrace.groups.sharing.state import RecordState, ShareState
 
 
 class ShareSettings(msgspec.Struct, frozen=True):
-    """Settings of a share group that its partitions need."""
+    """Settings of a share group for its partitions."""
 
     delivery_limit: int = 5
-    """`group.share.delivery.count.limit`: deliveries of a record before it is archived."""
+    """`group.share.delivery.count.limit`."""
     window: int = 2000
-    """`group.share.partition.max.record.locks`: most offsets from the SPSO to the SPEO (see `acquire`)."""
+    """`group.share.partition.max.record.locks`: offsets from the SPSO to the SPEO."""
     dead_letters: bool = False
-    """Whether archived and rejected records have to be copied to a dead letter topic before they are done."""
+    """Whether archived and rejected records go to a dead letter topic before they are done."""
 
 
 class AcknowledgeType(Enum):
-    """What a member says about a record, with the numbers of ShareAcknowledge."""
+    """Types in ShareAcknowledge."""
 
     GAP = 0
     ACCEPT = 1
@@ -46,9 +41,9 @@ class AckProblem(Enum):
     """Reason of a rejected list of acknowledgements, with Kafka's names."""
 
     INVALID_RECORD_STATE = auto()
-    """A record is not acquired, or by another member, or its lock has ended."""
+    """A record is not acquired by this member, or its lock has ended."""
     INVALID_REQUEST = auto()
-    """Unknown type, wrong number of types, batches out of order, records never acquired, or RENEW without the flag."""
+    """Wrong types, batches out of order, or records never acquired."""
 
 
 class AckBatch(NamedTuple):
@@ -76,7 +71,7 @@ class Span(NamedTuple):
 
 
 class DeadLetters(NamedTuple):
-    """Records that wait for their copy in the dead letter topic."""
+    """Records for the dead letter topic."""
 
     first: int
     last: int
@@ -94,15 +89,11 @@ class SharePartition:
     """State of one partition in one share group. Times are ticks in milliseconds."""
 
     def __init__(self, state: ShareState, settings: ShareSettings) -> None:
-        """Load a stored state.
-
-        Raises:
-            ValueError: The SPSO is not known yet (`NOT_BEGUN`): resolve and store it first.
-        """
+        """Load a stored state. Raises ValueError if it is `NOT_BEGUN`: resolve and store the SPSO first."""
         if state.spso < 0:
             raise ValueError("the share partition has not begun")
         self.epoch = state.epoch
-        """State epoch: the text of each write contains it."""
+        """State epoch of each write."""
         self._settings = settings
         self._runs = Runs.load(state)
         self._in_flight = False
@@ -112,12 +103,12 @@ class SharePartition:
 
     @property
     def spso(self) -> int:
-        """Share partition start offset: everything below is done."""
+        """Share partition start offset."""
         return self._runs.spso
 
     @property
     def speo(self) -> int:
-        """Share partition end offset: the first one that was never acquired."""
+        """Share partition end offset."""
         return self._runs.speo
 
     @property
@@ -127,32 +118,26 @@ class SharePartition:
 
     @property
     def state(self) -> ShareState:
-        """The state as it would be stored now, for descriptions."""
+        """The state to store now."""
         return self._runs.stored(self.epoch)
 
     @property
     def has_changes(self) -> bool:
-        """Whether decisions wait for the next write.
-
-        If not, an accepted list of acknowledgements (renewals, or offsets below the SPSO) needs no write.
-        """
+        """Whether decisions wait for the next write. If not, an accepted list needs none."""
         return any(run.decision is not None and not run.sent for run in self._runs)
 
     @property
     def write_in_flight(self) -> bool:
-        """Whether `prepare` was called without `stored` or `lost` since."""
+        """Whether a write is in flight."""
         return self._in_flight
 
     @property
     def deadline(self) -> int | None:
-        """When the first lock ends (ticks), if anything is acquired. It may be in the past after `lost`: wait first."""
+        """When the first lock ends (ticks), if anything is acquired. After `lost`, wait before you expire it."""
         return min((run.until for run in self._runs if run.held), default=None)
 
     def wanted(self) -> Span | None:
-        """Return where to read next, and the last offset that an acquisition could use.
-
-        None if nothing is available and the window is full.
-        """
+        """Return where to read, and the last useful offset. None: nothing is available and the window is full."""
         first = last = None
         for run in self._runs:
             if run.state is RecordState.AVAILABLE:
@@ -164,7 +149,7 @@ class SharePartition:
         return None if first is None or last is None else Span(first, last)
 
     def dead_letters(self) -> list[DeadLetters]:
-        """Return the records to copy to the dead letter topic. They are done after `dead_lettered`."""
+        """Return the records to copy before `dead_lettered`."""
         return [
             DeadLetters(run.first, run.last, run.count)
             for run in self._runs
@@ -184,21 +169,19 @@ class SharePartition:
         exact: bool = False,
         skipped: Sequence[tuple[int, int]] = (),
     ) -> list[Acquired]:
-        """Acquire records of what was read from the log, lowest first.
+        """Acquire records that were read from the log, lowest first.
 
-        Offsets without a batch between `read_from` and the last batch do not exist (compaction), so they are done.
-        New records are acquired while the window has room. A batch may go beyond the window if it is not larger than
-        it, so that members get whole batches. From half the delivery limit on, less is acquired at once, and the last
-        delivery of a record comes alone: a record that kills its member must not take others with it.
+        The first batch beyond the window is acquired whole, if it is no larger. Near the delivery limit, fewer records
+        are acquired at once, and the last delivery comes alone.
 
         Args:
             member: ID of the member.
-            read_from: offset of the read: at most `speo`, for example that of `wanted`.
-            batches: first and last offset of each batch in order. The first may begin before `read_from`.
-            max_records: where to stop: before the next batch, or exactly there (`exact`).
-            until: when the lock ends (ticks).
-            exact: whether `max_records` is a strict limit (share acquire mode `record_limit`).
-            skipped: sorted offsets without records for members: aborted transactions and control batches. Done.
+            read_from: offset of the read, at most `speo`. What has no batch from there on is a gap, so it is done.
+            batches: bounds of each batch in order. The first may begin before `read_from`.
+            max_records: where to stop: after the batch, or exactly there (`exact`).
+            until: end of the lock (ticks).
+            exact: share acquire mode `record_limit`.
+            skipped: sorted bounds of aborted and control batches. Done.
         """
         if read_from > self.speo:
             raise ValueError(f"read from {read_from} beyond the end offset {self.speo}")
@@ -215,11 +198,11 @@ class SharePartition:
         return taking.acquired
 
     def gap(self, first: int, last: int) -> None:
-        """Mark offsets without records as done: those that are available, and new ones. `first` is at most `speo`."""
+        """Mark available and new offsets without records as done. `first` is at most `speo`."""
         self.acquire(NO_MEMBER, first, (), 0, 0, skipped=((first, last),))
 
     def advance_log_start(self, offset: int) -> None:
-        """Mark everything below a log start offset as done. Late acknowledgements of it are accepted."""
+        """Mark everything below the log start offset as done."""
         self._runs.cut(offset)
 
     # Deciding.
@@ -227,15 +210,10 @@ class SharePartition:
     def acknowledge(
         self, member: str, batches: Sequence[AckBatch], now: int, *, renew_until: int | None = None
     ) -> AckProblem | None:
-        """Decide about acquired records: all of the list, or nothing if a problem is returned.
+        """Decide about acquired records: the whole list, or nothing if a problem is returned.
 
-        Offsets below the SPSO are accepted without effect. The cost is bounded by the window, not by the request.
-
-        Args:
-            member: ID of the member.
-            batches: sorted, not overlapping.
-            now: ticks.
-            renew_until: new end of the locks that RENEW restarts. None: the request may not renew.
+        Offsets below the SPSO have no effect. RENEW restarts locks until `renew_until`; it is invalid without.
+        The window bounds the cost.
         """
         changes: list[Run] = []
         before = -1
@@ -259,10 +237,10 @@ class SharePartition:
         return None
 
     def release_member(self, member: str) -> None:
-        """Release everything that a member holds: its session has ended, or its connection was lost."""
+        """Release everything that a member holds."""
         self._runs.replace(
             [
-                # Without a member, and with an ended lock: if the write is lost, the next `expire` decides again.
+                # An ended lock: after a lost write, `expire` decides again.
                 Run(run.first, run.last, run.state, run.count).decided(self._after(run.count))
                 for run in self._runs
                 if run.held and run.member == member
@@ -274,7 +252,7 @@ class SharePartition:
         self._runs.replace([run.decided(self._after(run.count)) for run in self._runs if run.held and run.until <= now])
 
     def dead_lettered(self, first: int, last: int) -> None:
-        """Mark records as done that the dead letter topic has now."""
+        """Mark records as done that have been copied."""
         self._runs.replace(
             [
                 run.decided(RecordState.DONE)
@@ -284,14 +262,14 @@ class SharePartition:
         )
 
     def configure(self, settings: ShareSettings) -> None:
-        """Apply other settings. A lower delivery limit archives what has reached it."""
+        """Apply other settings. Records at a lower limit are archived."""
         self._settings = settings
         self._undecided_ends()
 
     # Storing.
 
     def prepare(self) -> ShareState | None:
-        """Begin a write: return the state to store, or None if nothing waits or a write is in flight."""
+        """Begin a write and return its state. None if nothing waits or a write is in flight."""
         if self._in_flight or not self.has_changes:
             return None
         self._in_flight = True
@@ -305,11 +283,7 @@ class SharePartition:
         self._runs.advance()
 
     def lost(self) -> None:
-        """End a write that failed or whose outcome is unknown: its acknowledgements do not count.
-
-        The records stay acquired until their locks end. Copies in the dead letter topic do not come back, so they wait
-        for the next write.
-        """
+        """End a write that failed or has no outcome: its acknowledgements do not count."""
         self._in_flight = False
         self._runs.replace([_taken_back(run) for run in self._runs if run.sent])
 
@@ -328,7 +302,7 @@ class SharePartition:
         return RecordState.AVAILABLE if count < self._settings.delivery_limit else self._archived
 
     def _undecided_ends(self) -> None:
-        """Archive available records that have reached the limit: a leader ended during their last delivery."""
+        """Archive available records at the limit: a leader ended during their last delivery."""
         self._runs.replace(
             [
                 Run(run.first, run.last, RecordState.ACQUIRED, run.count).decided(self._archived)
@@ -339,7 +313,7 @@ class SharePartition:
 
 
 class _Taking:
-    """One acquisition: its changes, and what is left of its limits."""
+    """One acquisition."""
 
     def __init__(self, runs: Runs, settings: ShareSettings, member: str, until: int, most: int) -> None:
         self._runs = runs
@@ -355,14 +329,14 @@ class _Taking:
         self.acquired: list[Acquired] = []
 
     def skip(self, first: int, last: int) -> None:
-        """Mark offsets without records as done."""
+        """Mark a gap as done."""
         for run in self._runs.within(first, last):
             if run.state is RecordState.AVAILABLE:
                 self.changes.append(Run(run.first, run.last, RecordState.DONE))
         self._extend(last, RecordState.DONE)
 
     def take(self, first: int, last: int, exact: bool) -> bool:
-        """Acquire what is available of a batch. Return whether to go on with the next one."""
+        """Acquire what is available of a batch. Return whether to go on."""
         for run in self._runs.within(first, last):
             if run.state is RecordState.AVAILABLE and not self._again(run, exact):
                 return False
@@ -415,7 +389,7 @@ class _Taking:
 
 
 def _limit_of(count: int, delivery_limit: int, most: int) -> int | None:
-    """Return how many records may be acquired at once with one of `count` deliveries. None: as many as usual."""
+    """Return how many records to acquire with one of `count` deliveries. None: as usual."""
     if count and count >= delivery_limit - 1:
         return 1
     half = max(2, (delivery_limit + 1) // 2)
@@ -425,7 +399,7 @@ def _limit_of(count: int, delivery_limit: int, most: int) -> int | None:
 def _segments(
     read_from: int, batches: Sequence[tuple[int, int]], skipped: Sequence[tuple[int, int]]
 ) -> Iterator[tuple[int, int, bool]]:
-    """Return the offsets that were read in order, with whether records for members are there."""
+    """Return the offsets that were read, and whether they have records for members."""
     at = read_from
     for first, last in _without(batches, skipped):
         if at < first:
@@ -455,14 +429,14 @@ def _without(batches: Sequence[tuple[int, int]], skipped: Sequence[tuple[int, in
 
 
 def _valid(batch: AckBatch, *, renewing: bool) -> bool:
-    """Return whether a batch of acknowledgements is well formed, without looking at each of its offsets."""
+    """Return whether a batch is well formed. The cost does not depend on its bounds."""
     if not 0 <= batch.first <= batch.last or len(batch.types) not in {1, batch.last - batch.first + 1}:
         return False
     return not batch.types.translate(None, _TYPES) and (renewing or _RENEWED not in batch.types)
 
 
 def _equal_types(batch: AckBatch, run: Run) -> Iterable[tuple[int, int, int]]:
-    """Return the offsets of a run with their types, equal neighbors together."""
+    """Return the offsets of a run by type."""
     start = run.first
     kind = batch.types[start - batch.first]
     for offset in range(run.first + 1, run.last + 1):

@@ -1,4 +1,4 @@
-"""Runs of offsets of a share partition: neighbors in one state are one run, and a bisection finds them."""
+"""Runs of offsets of a share partition. Equal neighbors are one run."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,27 +18,25 @@ class Run(msgspec.Struct, frozen=True, gc=False):
 
     first: int
     last: int
-    """Last offset, inclusive."""
     state: RecordState
     count: int = 0
-    """Deliveries, the present one included. 0 if DONE."""
+    """Deliveries, including the present one. 0 if DONE."""
     member: str = NO_MEMBER
-    """Member that acquired the records."""
     until: int = 0
     """End of the lock (ticks)."""
     decision: RecordState | None = None
-    """State that follows as soon as it is stored: AVAILABLE, DEAD or DONE."""
+    """Next state, once stored: AVAILABLE, DEAD or DONE."""
     sent: bool = False
     """Whether the write in flight contains the decision."""
 
     @property
     def length(self) -> int:
-        """Number of offsets."""
+        """Return the number of offsets."""
         return self.last - self.first + 1
 
     @property
     def held(self) -> bool:
-        """Whether the records are acquired and nothing was decided about them."""
+        """Whether the records are acquired and undecided."""
         return self.state is RecordState.ACQUIRED and self.decision is None
 
     def part(self, first: int, last: int) -> "Run":
@@ -50,17 +48,17 @@ class Run(msgspec.Struct, frozen=True, gc=False):
         return Run(self.first, self.last, self.state, self.count, self.member, self.until, decision)
 
     def leaving(self) -> "Run":
-        """Return the run with its decision in the write in flight."""
+        """Return the run with its decision in flight."""
         return Run(self.first, self.last, self.state, self.count, self.member, self.until, self.decision, True)
 
     def settled(self) -> "Run":
-        """Return the run in the state that was decided."""
+        """Return the run in its next state."""
         if self.decision is None or self.decision is RecordState.DONE:
             return Run(self.first, self.last, RecordState.DONE)
         return Run(self.first, self.last, self.decision, self.count)
 
     def continues(self, other: "Run") -> bool:
-        """Return whether both are one run if this one follows the other."""
+        """Return whether both are one run if this one follows."""
         return (
             self.state is other.state
             and self.count == other.count
@@ -72,7 +70,7 @@ class Run(msgspec.Struct, frozen=True, gc=False):
 
 
 class Runs:
-    """All offsets from the SPSO to the end offset (SPEO), each in exactly one run."""
+    """All offsets from the SPSO to the end offset (SPEO)."""
 
     def __init__(self, spso: int) -> None:
         self.spso = spso
@@ -101,11 +99,11 @@ class Runs:
         return len(self._runs)
 
     def index(self, offset: int) -> int:
-        """Return the index of the run of an offset, or the number of runs beyond the SPEO."""
+        """Return the index of the run of an offset, or the number of runs."""
         return bisect_left(self._runs, offset, key=_last)
 
     def within(self, first: int, last: int) -> Iterator[Run]:
-        """Return the runs, or parts of runs, from `first` to `last`."""
+        """Return the runs, or parts of them, from `first` to `last`."""
         for index in range(self.index(first), len(self._runs)):
             run = self._runs[index]
             if run.first > last:
@@ -115,10 +113,7 @@ class Runs:
             )
 
     def replace(self, new: Sequence[Run]) -> None:
-        """Give offsets other states, in one pass over the runs that change.
-
-        `new` is sorted and does not overlap. What is beyond the SPEO begins there and has no gaps.
-        """
+        """Give offsets other states. `new` is sorted. What is beyond the SPEO begins there and has no gaps."""
         if not new:
             return
         low = self.index(new[0].first)
@@ -152,7 +147,7 @@ class Runs:
         self.advance()
 
     def stored(self, epoch: int) -> ShareState:
-        """Return the state to store: decisions count as made, and acquired records as available."""
+        """Return the state to store, with all decisions."""
         spso = self.spso
         runs: list[StoredRun] = []
         for run in self._runs:

@@ -1,8 +1,8 @@
 """Stored state of a share partition, and its text.
 
-The text is `<state epoch> <SPSO> <runs>`, with commas between runs. A run of offsets is `<length>d` (done), `<length>a<count>` (available after
-`count` deliveries) or `<length>x<count>` (to be copied to the dead letter topic). The first run begins at the share
-partition start offset (SPSO). Acquired records are stored as available with their count.
+The text is `<state epoch> <SPSO> <run>,<run>...`. A run of offsets, the first from the start offset (SPSO) on, is
+`<length>d` (done), `<length>a<count>` (available after `count` deliveries) or `<length>x<count>` (for the dead letter
+topic). Acquired records are stored as available.
 """
 
 import re
@@ -23,27 +23,26 @@ class RecordState(Enum):
     ACQUIRED = "acquired"
     """A member holds the records until its lock ends."""
     DEAD = "x"
-    """Rejected, or delivered too often: done as soon as the dead letter topic has the records."""
+    """Rejected or delivered too often: done when the dead letter topic has the records."""
     DONE = "d"
-    """Accepted, rejected, archived or a gap: the same from then on."""
+    """Accepted, rejected, archived or a gap."""
 
 
 class StoredRun(msgspec.Struct, frozen=True, gc=False):
     """Offsets in succession with one state."""
 
     length: int
-    """Number of offsets."""
     state: RecordState
     """AVAILABLE, DEAD or DONE."""
     count: int = 0
-    """Deliveries so far. 0 if DONE."""
+    """Deliveries. 0 if DONE."""
 
 
 class ShareState(msgspec.Struct, frozen=True):
     """What is stored of a share partition."""
 
     epoch: int
-    """State epoch: the group coordinator raises it when it initializes, alters or deletes offsets."""
+    """State epoch: raised with each initialization, change or deletion of offsets."""
     spso: int
     """Share partition start offset, or `NOT_BEGUN`."""
     runs: tuple[StoredRun, ...] = ()
@@ -51,7 +50,7 @@ class ShareState(msgspec.Struct, frozen=True):
 
     @property
     def done(self) -> int:
-        """Number of offsets after the SPSO that are done: no part of the lag."""
+        """Number of done offsets after the SPSO."""
         return sum(run.length for run in self.runs if run.state is RecordState.DONE)
 
     def encode(self) -> str:
@@ -61,11 +60,7 @@ class ShareState(msgspec.Struct, frozen=True):
 
     @classmethod
     def decode(cls, text: str) -> "ShareState":
-        """Read a stored text.
-
-        Raises:
-            ValueError: The text is damaged.
-        """
+        """Read a stored text. Raises ValueError."""
         fields = text.split(" ")
         if len(fields) not in {2, 3}:
             raise ValueError(f"share state of {len(fields)} fields")
