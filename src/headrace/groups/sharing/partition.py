@@ -1,9 +1,8 @@
 """One partition of a share group: which member holds which records, and what is done.
 
 A decision (`acknowledge`, `release_member`, `expire`) counts after it is stored: `prepare` begins the only write in
-flight, `stored` or `lost` ends it. Later decisions leave with the next write. An acquisition stores nothing.
-After `lost`, respond to the acknowledgements with COORDINATOR_NOT_AVAILABLE. Their records stay acquired until their
-locks end, and the next write contains everything.
+flight, `stored` or `lost` ends it. Acquisitions are not stored. After `lost`, acknowledgements have failed, and their
+records stay acquired until their locks end. The next write contains everything.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +16,7 @@ from headrace.groups.sharing.state import RecordState, ShareState
 
 
 class ShareSettings(msgspec.Struct, frozen=True):
-    """Settings of a share group for its partitions."""
+    """Settings of a share group."""
 
     delivery_limit: int = 5
     """`group.share.delivery.count.limit`."""
@@ -93,7 +92,6 @@ class SharePartition:
         if state.spso < 0:
             raise ValueError("the share partition has not begun")
         self.epoch = state.epoch
-        """State epoch of each write."""
         self._settings = settings
         self._runs = Runs.load(state)
         self._in_flight = False
@@ -108,7 +106,7 @@ class SharePartition:
 
     @property
     def speo(self) -> int:
-        """Share partition end offset."""
+        """First offset that was never acquired."""
         return self._runs.speo
 
     @property
@@ -128,7 +126,7 @@ class SharePartition:
 
     @property
     def write_in_flight(self) -> bool:
-        """Whether a write is in flight."""
+        """Whether `prepare` began a write."""
         return self._in_flight
 
     @property
@@ -175,9 +173,9 @@ class SharePartition:
         are acquired at once, and the last delivery comes alone.
 
         Args:
-            member: ID of the member.
+            member: the new owner.
             read_from: offset of the read, at most `speo`. What has no batch from there on is a gap, so it is done.
-            batches: bounds of each batch in order. The first may begin before `read_from`.
+            batches: bounds of each batch. The first may begin before `read_from`.
             max_records: where to stop: after the batch, or exactly there (`exact`).
             until: end of the lock (ticks).
             exact: share acquire mode `record_limit`.
@@ -302,7 +300,7 @@ class SharePartition:
         return RecordState.AVAILABLE if count < self._settings.delivery_limit else self._archived
 
     def _undecided_ends(self) -> None:
-        """Archive available records at the limit: a leader ended during their last delivery."""
+        # A leader ended during the last delivery.
         self._runs.replace(
             [
                 Run(run.first, run.last, RecordState.ACQUIRED, run.count).decided(self._archived)
@@ -313,8 +311,6 @@ class SharePartition:
 
 
 class _Taking:
-    """One acquisition."""
-
     def __init__(self, runs: Runs, settings: ShareSettings, member: str, until: int, most: int) -> None:
         self._runs = runs
         self._settings = settings
@@ -329,14 +325,12 @@ class _Taking:
         self.acquired: list[Acquired] = []
 
     def skip(self, first: int, last: int) -> None:
-        """Mark a gap as done."""
         for run in self._runs.within(first, last):
             if run.state is RecordState.AVAILABLE:
                 self.changes.append(Run(run.first, run.last, RecordState.DONE))
         self._extend(last, RecordState.DONE)
 
     def take(self, first: int, last: int, exact: bool) -> bool:
-        """Acquire what is available of a batch. Return whether to go on."""
         for run in self._runs.within(first, last):
             if run.state is RecordState.AVAILABLE and not self._again(run, exact):
                 return False
@@ -389,7 +383,7 @@ class _Taking:
 
 
 def _limit_of(count: int, delivery_limit: int, most: int) -> int | None:
-    """Return how many records to acquire with one of `count` deliveries. None: as usual."""
+    """Return how many records to acquire with one of `count` deliveries, if fewer than usual."""
     if count and count >= delivery_limit - 1:
         return 1
     half = max(2, (delivery_limit + 1) // 2)
@@ -399,7 +393,6 @@ def _limit_of(count: int, delivery_limit: int, most: int) -> int | None:
 def _segments(
     read_from: int, batches: Sequence[tuple[int, int]], skipped: Sequence[tuple[int, int]]
 ) -> Iterator[tuple[int, int, bool]]:
-    """Return the offsets that were read, and whether they have records for members."""
     at = read_from
     for first, last in _without(batches, skipped):
         if at < first:
@@ -429,14 +422,12 @@ def _without(batches: Sequence[tuple[int, int]], skipped: Sequence[tuple[int, in
 
 
 def _valid(batch: AckBatch, *, renewing: bool) -> bool:
-    """Return whether a batch is well formed. The cost does not depend on its bounds."""
     if not 0 <= batch.first <= batch.last or len(batch.types) not in {1, batch.last - batch.first + 1}:
         return False
     return not batch.types.translate(None, _TYPES) and (renewing or _RENEWED not in batch.types)
 
 
 def _equal_types(batch: AckBatch, run: Run) -> Iterable[tuple[int, int, int]]:
-    """Return the offsets of a run by type."""
     start = run.first
     kind = batch.types[start - batch.first]
     for offset in range(run.first + 1, run.last + 1):

@@ -70,18 +70,17 @@ class Run(msgspec.Struct, frozen=True, gc=False):
 
 
 class Runs:
-    """All offsets from the SPSO to the end offset (SPEO)."""
+    """Offsets from the SPSO to the end offset (SPEO)."""
 
     def __init__(self, spso: int) -> None:
         self.spso = spso
-        """Share partition start offset."""
         self.speo = spso
-        """Share partition end offset: the first one that was never acquired."""
+        """First offset that was never acquired."""
         self._runs: list[Run] = []
 
     @classmethod
     def load(cls, state: ShareState) -> "Runs":
-        """Return the runs of a stored state."""
+        """Return a stored state's runs."""
         runs = cls(state.spso)
         at = state.spso
         loaded = []
