@@ -121,7 +121,7 @@ class SharePartition:
 
     @property
     def has_changes(self) -> bool:
-        """Whether decisions wait for the next write. If not, an accepted list needs none."""
+        """Whether decisions wait for the next write."""
         return any(run.decision is not None and not run.sent for run in self._runs)
 
     @property
@@ -131,7 +131,7 @@ class SharePartition:
 
     @property
     def deadline(self) -> int | None:
-        """When the first lock ends (ticks), if anything is acquired. After `lost`, wait before you expire it."""
+        """When the first lock ends (ticks), if any. It may be past after `lost`."""
         return min((run.until for run in self._runs if run.held), default=None)
 
     def wanted(self) -> Span | None:
@@ -246,7 +246,7 @@ class SharePartition:
         )
 
     def expire(self, now: int) -> None:
-        """Release records whose locks have ended."""
+        """Release records with ended locks."""
         self._runs.replace([run.decided(self._after(run.count)) for run in self._runs if run.held and run.until <= now])
 
     def dead_lettered(self, first: int, last: int) -> None:
