@@ -43,7 +43,8 @@ from headrace.groups.group import Group
 from headrace.groups.model import GroupSettings, OffsetAndMetadata, StoredGroup, TopicPartition
 from headrace.groups.snapshot import Snapshot
 from headrace.groups.timers import TimerKey, TimerKind
-from headrace.machines.effects import CancelTimer, Now, Persist, Reply, SetTimer
+from headrace.groups.turn import UNBOUNDED
+from headrace.machines.effects import CancelTimer, Command, Now, Persist, Reply, SetTimer
 
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000
@@ -99,6 +100,8 @@ class GroupContext:
         self.effects: list[Effect] = []
         """The effects of the last event."""
         self.tickets: list[Ticket[Any]] = []
+        self.room = UNBOUNDED
+        """Memory that the server has left."""
         self.checking = True
         """Whether to check after every event what must always hold: one pass over the members each time."""
         self._numbers = count(1)
@@ -308,7 +311,7 @@ class GroupContext:
         self.tickets = []
         self.timers = {}
         whole, effects = Group.restore(self.stored, self.settings, self.now)
-        assert all(isinstance(effect, SetTimer) for effect in effects)
+        assert all(isinstance(effect, SetTimer | Command) for effect in effects)
         self._take_up(whole)
         self.carry_out(effects)
 
@@ -337,7 +340,7 @@ class GroupContext:
 
     def send(self, event: Event) -> None:
         """Hand the group an event, carry out its effects, and check what must always hold."""
-        self.carry_out(self.whole.handle(event, self.now))
+        self.carry_out(self.whole.handle(event, self.now, room=self.room))
 
     def carry_out(self, effects: list[Effect]) -> None:
         """Do what the group asks, in order; a test may override this to fail half way."""

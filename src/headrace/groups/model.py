@@ -28,6 +28,12 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     Without a limit, clients that give up and join again under a new id would accumulate.
     """
+    consumer_session_timeout_ms: int = 45_000  # group.consumer.session.timeout.ms
+    consumer_heartbeat_interval_ms: int = 5_000  # group.consumer.heartbeat.interval.ms: the longest one
+    consumer_fixed_interval_ms: int | None = None  # consumer.heartbeat.interval.ms of a group: exactly this one
+    consumer_max_size: int = 10_000  # group.consumer.max.size (Kafka has no limit)
+    consumer_assignors: tuple[str, ...] = ("uniform", "range")  # group.consumer.assignors: the first is the default
+    consumer_assignment_interval_ms: int | None = None  # consumer.assignment.interval.ms. None: by the group's size
 
 
 class StoredMember(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,11 +87,20 @@ class TopicFacts(msgspec.Struct, frozen=True, gc=False):
 
 
 class StoredPartitions(msgspec.Struct, frozen=True):
-    """What a member of a consumer group has of one topic."""
+    """Partitions of one topic."""
 
+    topic: str
     topic_id: UUID
-    granted: tuple[tuple[int, tuple[int, ...]], ...]
-    """Epoch in which they were granted, and partitions."""
+    partitions: tuple[int, ...]
+
+
+class StoredGrants(msgspec.Struct, frozen=True):
+    """Partitions of one topic that a member has."""
+
+    topic: str
+    topic_id: UUID
+    granted: dict[int, tuple[int, ...]]
+    """Epoch -> partitions granted in it."""
 
 
 class StoredConsumer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -108,12 +123,12 @@ class StoredConsumer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """Accepted for one request more, because a response may be lost."""
     state: str
     """A `groups.consumers.member.MemberState`."""
-    held: dict[str, StoredPartitions] = {}
-    """Topic -> partitions, including `revoking`."""
-    revoking: dict[str, tuple[int, ...]] = {}
-    """Topic -> partitions that the member must give up first."""
-    target: dict[str, tuple[int, ...]] = {}
-    """Topic -> partitions that the member should have."""
+    held: tuple[StoredGrants, ...] = ()
+    """Including `revoking`."""
+    revoking: tuple[StoredPartitions, ...] = ()
+    """What the member must give up first."""
+    target: tuple[StoredPartitions, ...] = ()
+    """What the member should have."""
     has_left: bool = False
     """A static member that left for a while (epoch -2) and keeps its partitions."""
     session_timeout_ms: int | None = None
