@@ -6,6 +6,7 @@ After every event, a group restored from storage must equal the one in memory.
 from collections.abc import Mapping
 from uuid import UUID
 
+from headrace.groups.configs import Configs, GroupConfig, NewerGroupSettings
 from headrace.groups.consumers.description import ConsumerGroupDescription
 from headrace.groups.consumers.events import (
     ConsumerHeartbeat,
@@ -30,8 +31,11 @@ SAME = (-1,)
 class ConsumerContext(GroupContext):
     """One consumer group, whose topics are `flights` with four partitions and `trains` with two."""
 
-    def __init__(self, settings: GroupSettings | None = None, name: str = "group") -> None:
-        super().__init__(settings, name)
+    def __init__(
+        self, limits: NewerGroupSettings | None = None, config: GroupConfig | None = None, retention_ms: int = 3_600_000
+    ) -> None:
+        settings = GroupSettings(newer=limits or NewerGroupSettings(), offsets_retention_ms=retention_ms)
+        super().__init__(settings, configs=Configs(config))
         self.facts: dict[str, TopicFacts] = dict(FACTS)
         self.epochs: dict[str, int] = {}
         """Member ID -> epoch of its last response."""
@@ -165,7 +169,7 @@ class ConsumerContext(GroupContext):
         assert self.timers == self.whole.deadlines, "the group does not know its timers"
         self.tickets = [ticket for ticket in self.tickets if ticket.held]
         assert set(self.whole.held_tokens()) == set(self.tickets), "a request was dropped"
-        again, _ = Group.restore(self.stored, self.settings, self.now)
+        again, _ = Group.restore(self.stored, self.settings, self.now, self.configs)
         if isinstance(self.whole.part, ConsumerGroup) and self.whole.part.header is not None:
             assert isinstance(again.part, ConsumerGroup)
             found, stored = self.described, again.part.describe_members()

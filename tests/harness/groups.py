@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
+from headrace.groups.configs import Configs
 from headrace.groups.effects import (
     CommitResult,
     DeleteGroupResult,
@@ -89,13 +90,16 @@ class Ticket(Generic[R]):
 class GroupContext:
     """One group, its storage, its timers and its clients' requests."""
 
-    def __init__(self, settings: GroupSettings | None = None, name: str = "group") -> None:
+    def __init__(
+        self, settings: GroupSettings | None = None, name: str = "group", configs: Configs | None = None
+    ) -> None:
         self.settings = settings or GroupSettings()
+        self.configs = configs or Configs()
         self.now_ms = 1_000_000
         self.stepped_ms = 0
         """How far the wall clock was set forward, or back, of what has passed."""
         self.storage = Snapshot.empty(name)
-        self._take_up(Group(name, self.settings))
+        self._take_up(Group(name, self.settings, configs=self.configs))
         self.timers: dict[TimerKey, int] = {}
         self.effects: list[Effect] = []
         """The effects of the last event."""
@@ -310,7 +314,7 @@ class GroupContext:
             ticket.lost = ticket.lost or ticket.held
         self.tickets = []
         self.timers = {}
-        whole, effects = Group.restore(self.stored, self.settings, self.now)
+        whole, effects = Group.restore(self.stored, self.settings, self.now, self.configs)
         assert all(isinstance(effect, SetTimer | Command) for effect in effects)
         self._take_up(whole)
         self.carry_out(effects)

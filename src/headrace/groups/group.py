@@ -9,6 +9,7 @@ from collections.abc import Hashable, Mapping
 
 from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.classic.states import GroupState
+from headrace.groups.configs import Configs
 from headrace.groups.consumers.events import JOIN_EPOCH, ConsumerHeartbeat, ConsumerRequest, Resolved, TopicsChanged
 from headrace.groups.description import GroupDescription, Moved, described_as_balanced
 from headrace.groups.effects import Effect
@@ -68,9 +69,11 @@ class Group:
         settings: GroupSettings,
         positions: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
         pending: Mapping[PendingKey, PendingOffset] | None = None,
+        configs: Configs | None = None,
     ) -> None:
         self.name = name
         self._settings = settings
+        self._configs = configs or Configs()
         self._positions = CommittedOffsets(positions or {}, pending or {})
         self._deadlines: Deadlines[TimerKey] = Deadlines()
         self.balanced = OtherMembers()
@@ -89,15 +92,17 @@ class Group:
         return GroupKind.CLASSIC if self.part is None else self.part.kind
 
     @classmethod
-    def restore(cls, stored: StoredGroup, settings: GroupSettings, now: Now) -> "tuple[Group, list[Effect]]":
+    def restore(
+        cls, stored: StoredGroup, settings: GroupSettings, now: Now, configs: Configs | None = None
+    ) -> "tuple[Group, list[Effect]]":
         """Return the stored group and effects that set its timers."""
-        group = cls(stored.name, settings, stored.positions, stored.pending)
+        group = cls(stored.name, settings, stored.positions, stored.pending, configs)
         turn = Turn(now, group._deadlines)
         for section in stored.balanced:
             group.balanced[section.topic] = BalancedGroup.restore(
                 stored.name, section, group._positions, settings, turn
             )
-        group.balanced.part = restored(stored, settings, turn)
+        group.balanced.part = restored(stored, settings.newer, group._configs, turn)
         if group.part is None:
             group._leftover = tuple(value.field for value in stored.fields)
         group.classic.take_up(stored, turn)
@@ -160,7 +165,7 @@ class Group:
             # The client retries, and finds or creates a live group.
             turn.refuse(request, GroupError.COORDINATOR_NOT_AVAILABLE)
             return
-        wrong = fault(request, self._settings)
+        wrong = fault(request, self._settings.newer)
         if wrong is not None:
             turn.refuse(request, *wrong)
             return
@@ -171,7 +176,7 @@ class Group:
                 turn.refuse(request, GroupError.GROUP_ID_NOT_FOUND, f"Group {self.name} not found.")
                 return
             epoch = self.classic.generation if before is None else before.epoch
-            self.balanced.part = part_for(kind, self.name, self._settings, epoch)
+            self.balanced.part = part_for(kind, self.name, self._settings.newer, self._configs, epoch)
         assert self.part is not None, "set above"
         self.part.take(request, turn)
         if self.part.header is None:

@@ -7,6 +7,7 @@ A new kind adds its part and its events to `part_for`, `restored` and `KINDS`, a
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
+from headrace.groups.configs import Configs, NewerGroupSettings
 from headrace.groups.consumers import heartbeat
 from headrace.groups.consumers.events import ConsumerHeartbeat, ConsumerNotice, ConsumerRequest
 from headrace.groups.consumers.group import ConsumerGroup
@@ -14,7 +15,7 @@ from headrace.groups.description import GroupDescription, Moved
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Commit, DropTopic, TimerFired, TxnOffsetCommit
 from headrace.groups.instances.group import BalancedGroup
-from headrace.groups.model import GroupHeader, GroupKind, GroupSettings, StoredGroup, TopicPartition
+from headrace.groups.model import GroupHeader, GroupKind, StoredGroup, TopicPartition
 from headrace.groups.timers import TimerKind
 from headrace.groups.turn import Turn
 
@@ -29,9 +30,6 @@ KindEvent = ConsumerRequest | ConsumerNotice | TimerFired | DropTopic
 
 class KindGroup(Protocol):
     """The part of a group with members of a newer kind. It shares the group's committed offsets and timers."""
-
-    settings: GroupSettings
-    """Replaced when the group's own settings change."""
 
     @property
     def kind(self) -> GroupKind:
@@ -83,24 +81,24 @@ class KindGroup(Protocol):
         """Return why a fetch of committed offsets is rejected. Called only if there are members."""
 
 
-def fault(request: ConsumerRequest, settings: GroupSettings) -> tuple[GroupError, str] | None:
+def fault(request: ConsumerRequest, limits: NewerGroupSettings) -> tuple[GroupError, str] | None:
     """Return what is wrong with a member's request, whatever the group, and Kafka's message."""
-    return heartbeat.fault(request, settings)
+    return heartbeat.fault(request, limits)
 
 
-def part_for(kind: GroupKind, name: str, settings: GroupSettings, epoch: int) -> KindGroup:
+def part_for(kind: GroupKind, name: str, limits: NewerGroupSettings, configs: Configs, epoch: int) -> KindGroup:
     """Return the part of a group that becomes one of a newer kind. `epoch`: its generation or epoch so far."""
     assert kind is GroupKind.CONSUMER, kind
-    return ConsumerGroup(name, settings, epoch)
+    return ConsumerGroup(name, limits, configs, epoch)
 
 
-def restored(stored: StoredGroup, settings: GroupSettings, turn: Turn) -> KindGroup | None:
+def restored(stored: StoredGroup, limits: NewerGroupSettings, configs: Configs, turn: Turn) -> KindGroup | None:
     """Return the part of a stored group, and set its timers. None: the group is classic."""
     header = stored.header
     if header is None or header.kind is GroupKind.CLASSIC:
         return None
     assert header.kind is GroupKind.CONSUMER, header.kind
-    return ConsumerGroup.restore(stored, header, settings, turn)
+    return ConsumerGroup.restore(stored, header, limits, configs, turn)
 
 
 class OtherMembers(dict[str, BalancedGroup]):

@@ -6,6 +6,7 @@ from uuid import UUID
 
 import msgspec
 
+from headrace.groups.configs import NewerGroupSettings
 from headrace.groups.instances.model import StartKind
 
 
@@ -28,12 +29,7 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     Without a limit, clients that give up and join again under a new id would accumulate.
     """
-    consumer_session_timeout_ms: int = 45_000  # group.consumer.session.timeout.ms
-    consumer_heartbeat_interval_ms: int = 5_000  # group.consumer.heartbeat.interval.ms: the longest one
-    consumer_fixed_interval_ms: int | None = None  # consumer.heartbeat.interval.ms of a group: exactly this one
-    consumer_max_size: int = 10_000  # group.consumer.max.size (Kafka has no limit)
-    consumer_assignors: tuple[str, ...] = ("uniform", "range")  # group.consumer.assignors: the first is the default
-    consumer_assignment_interval_ms: int | None = None  # consumer.assignment.interval.ms. None: by the group's size
+    newer: NewerGroupSettings = NewerGroupSettings()
 
 
 class StoredMember(msgspec.Struct, frozen=True, kw_only=True):

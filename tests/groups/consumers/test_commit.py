@@ -6,7 +6,7 @@ from tests.harness.consumers import FLIGHTS, ConsumerContext
 
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Commit
-from headrace.groups.model import GroupSettings, OffsetAndMetadata, TopicPartition
+from headrace.groups.model import OffsetAndMetadata, TopicPartition
 
 STALE, UNKNOWN = GroupError.STALE_MEMBER_EPOCH, GroupError.UNKNOWN_MEMBER_ID
 AT = OffsetAndMetadata(offset=5)
@@ -112,7 +112,7 @@ def test_offsets_of_topics_in_use_are_not_deleted(ctx: ConsumerContext) -> None:
 
 
 def test_offsets_of_topics_in_use_do_not_expire() -> None:
-    ctx = ConsumerContext(GroupSettings(offsets_retention_ms=3_600_000))
+    ctx = ConsumerContext()
     ctx.enter("A")
     places = [TopicPartition(topic, 0) for topic in ("flights", "trains")]
     ctx.commit_all("A", dict.fromkeys(places, AT), generation=2)

@@ -1,6 +1,7 @@
 from tests.harness.consumers import FLIGHTS, SAME, ConsumerContext
 
 from headrace.groups.classic.states import GroupState
+from headrace.groups.configs import GroupConfig
 from headrace.groups.consumer_subscription import partitions_of, topics_of
 from headrace.groups.consumers.description import TopicAssignment
 from headrace.groups.model import GroupKind
@@ -21,8 +22,8 @@ def test_states(ctx: ConsumerContext) -> None:
 
 
 def test_a_group_whose_target_is_to_be_computed_is_assigning(ctx: ConsumerContext) -> None:
-    ctx.enter("A", topics=None, pattern="fl.*")
-    ctx.restart()
+    ctx.configs.default = GroupConfig(consumer_assignment_interval_ms=1_000)
+    ctx.enter("A")
     ctx.enter("B")
     assert (ctx.part.state, ctx.whole.state) == ("Assigning", GroupState.PREPARING_REBALANCE)
 

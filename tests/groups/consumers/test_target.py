@@ -4,7 +4,8 @@ import pytest
 from tests.harness.consumers import FLIGHTS, ConsumerContext
 
 from headrace.groups import timers
-from headrace.groups.model import GroupSettings, TopicFacts
+from headrace.groups.configs import GroupConfig
+from headrace.groups.model import TopicFacts
 
 
 def test_a_small_group_has_its_target_at_once(ctx: ConsumerContext) -> None:
@@ -33,7 +34,7 @@ def test_members_of_a_large_group_wait_for_a_common_target() -> None:
 
 
 def test_a_configured_interval_is_exact() -> None:
-    ctx = ConsumerContext(GroupSettings(consumer_assignment_interval_ms=1_000))
+    ctx = ConsumerContext(config=GroupConfig(consumer_assignment_interval_ms=1_000))
     assert ctx.enter("A").member_epoch == 2
     # As in Kafka: a second joiner within a second gets the earlier target.
     assert ctx.enter("B").member_epoch == 2

@@ -1,7 +1,7 @@
 """Owners and targets of a group's partitions.
 
-A partition is granted only while it has no owner. Only its owner, or the owner's end, gives it up. Therefore two members
-never own a partition at once.
+A partition is granted only while it has no owner. Only its owner, or the owner's end, gives it up. Therefore two
+members never own a partition at once.
 """
 
 from collections import Counter

@@ -8,11 +8,12 @@ import msgspec
 
 from headrace.groups.assignment.holdings import Topic
 from headrace.groups.classic.states import GroupState
+from headrace.groups.configs import Rules
 from headrace.groups.consumer_subscription import CONSUMER_PROTOCOL, assignment, subscription
 from headrace.groups.consumers.member import Member, MemberState
 from headrace.groups.consumers.membership import Membership
 from headrace.groups.description import GroupDescription, MemberDescription
-from headrace.groups.model import GroupKind, GroupSettings
+from headrace.groups.model import GroupKind
 
 
 class ConsumerGroupState(Enum):
@@ -97,14 +98,14 @@ class ConsumerGroupDescription(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def describe(group: Membership, settings: GroupSettings) -> ConsumerGroupDescription:
+def describe(group: Membership, rules: Rules) -> ConsumerGroupDescription:
     """Return the description of a group."""
     return ConsumerGroupDescription(
         name=group.name,
         state=state_of(group),
         epoch=group.holdings.epoch,
         target_epoch=group.holdings.target_epoch,
-        assignor=group.assignor(settings.consumer_assignors),
+        assignor=group.assignor(rules.limits.consumer_assignors),
         members=tuple(_described(group, member) for member in group.members.values()),
     )
 

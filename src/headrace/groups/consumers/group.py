@@ -7,6 +7,7 @@
 from collections.abc import Iterable
 
 from headrace.groups import timers
+from headrace.groups.configs import Configs, NewerGroupSettings, Rules
 from headrace.groups.consumers.commit import check_commit, check_fetch
 from headrace.groups.consumers.description import ConsumerGroupDescription, describe, state_of
 from headrace.groups.consumers.events import (
@@ -25,7 +26,7 @@ from headrace.groups.consumers.target import aim
 from headrace.groups.description import GroupDescription, Moved
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Commit, DropTopic, TimerFired, TxnOffsetCommit
-from headrace.groups.model import GroupHeader, GroupKind, GroupSettings, StoredConsumer, StoredGroup, TopicPartition
+from headrace.groups.model import GroupHeader, GroupKind, StoredConsumer, StoredGroup, TopicPartition
 from headrace.groups.timers import TimerKind
 from headrace.groups.turn import Turn
 
@@ -37,21 +38,28 @@ class ConsumerGroup:
 
     kind = GroupKind.CONSUMER
 
-    def __init__(self, name: str, settings: GroupSettings, epoch: int) -> None:
+    def __init__(self, name: str, limits: NewerGroupSettings, configs: Configs, epoch: int) -> None:
         """Create a group without members. `epoch`: the generation or the epoch before."""
         # Members join at epoch 1 or later: 0 means that a member has none.
         self._group = Membership(name, epoch + 1, epoch + 1)
-        self.settings = settings
+        self._limits = limits
+        self._configs = configs
+
+    @property
+    def _rules(self) -> Rules:
+        return Rules(self._limits, self._configs.of(self._group.name))
 
     @classmethod
-    def restore(cls, stored: StoredGroup, header: GroupHeader, settings: GroupSettings, turn: Turn) -> "ConsumerGroup":
+    def restore(
+        cls, stored: StoredGroup, header: GroupHeader, limits: NewerGroupSettings, configs: Configs, turn: Turn
+    ) -> "ConsumerGroup":
         """Return the stored group. Members keep their epochs and partitions, and get full sessions."""
-        group = cls(stored.name, settings, 0)
+        group = cls(stored.name, limits, configs, 0)
         members = Membership(stored.name, header.epoch, header.target_epoch)
         group._group = members
         members.restore(header, (each for each in stored.fields if isinstance(each, StoredConsumer)))
         for member in members.members.values():
-            turn.set_timer(timers.session(member.member_id), settings.consumer_session_timeout_ms)
+            turn.set_timer(timers.session(member.member_id), configs.of(stored.name).consumer_session_timeout_ms)
             if member.state is MemberState.UNREVOKED:
                 turn.set_timer(timers.revocation(member.member_id), member.rebalance_timeout_ms)
         patterns = {each.member_id: each.pattern for each in members.members.values() if each.pattern}
@@ -63,21 +71,21 @@ class ConsumerGroup:
         """Handle one event."""
         match event:
             case ConsumerHeartbeat():
-                heartbeat(self._group, self.settings, event, turn)
+                heartbeat(self._group, self._rules, event, turn)
             case TopicsChanged(facts):
                 for name, each in facts.items():
                     if each is None:
                         self._group.holdings.topic(name, None, None)
                     else:
                         self._group.holdings.topic(name, each.topic_id, each.partitions)
-                aim(self._group, self.settings, turn)
+                aim(self._group, self._rules, turn)
             case Resolved():
                 self._resolve(event, turn)
             case DropTopic(topic):
                 current = self._group.holdings.current(topic)
                 if current is not None and event.takes(current.id):
                     self._group.holdings.topic(topic, None, None)
-                    aim(self._group, self.settings, turn)
+                    aim(self._group, self._rules, turn)
             case TimerFired(key):
                 if turn.take_timer(key):
                     self._fired(key.kind, key.member_id, turn)
@@ -92,15 +100,14 @@ class ConsumerGroup:
             member = group.members.get(member_id)
             if member is not None and member.pattern == found.pattern:
                 member.matched = found.topics
-                group.unresolved.discard(member_id)
                 group.holdings.subscribe(member_id, member.subscription)
                 group.resize(member)
-        aim(group, self.settings, turn)
+        aim(group, self._rules, turn)
 
     def _fired(self, kind: TimerKind, member_id: str, turn: Turn) -> None:
         if kind is not TimerKind.TARGET:
             self._group.remove(self._group.members[member_id], turn)
-        aim(self._group, self.settings, turn)
+        aim(self._group, self._rules, turn)
 
     def may_go_on(self, request: ConsumerRequest) -> ConsumerHeartbeatResult | None:
         """Return the result of a heartbeat that changes nothing. None: it may change something, or fail."""
@@ -169,4 +176,4 @@ class ConsumerGroup:
 
     def describe_members(self) -> ConsumerGroupDescription:
         """Return the description."""
-        return describe(self._group, self.settings)
+        return describe(self._group, self._rules)

@@ -5,6 +5,7 @@ the previous epoch, or over an older connection than the last one, acknowledges 
 """
 
 from headrace.groups import timers
+from headrace.groups.configs import NewerGroupSettings, Rules
 from headrace.groups.consumers.events import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -18,7 +19,6 @@ from headrace.groups.consumers.member import Member, MemberState, as_assignment,
 from headrace.groups.consumers.membership import Membership
 from headrace.groups.consumers.target import aim
 from headrace.groups.errors import GroupError
-from headrace.groups.model import GroupSettings
 from headrace.groups.turn import Turn
 
 
@@ -31,16 +31,16 @@ class Refused(Exception):
         self.message = message
 
 
-def fault(request: ConsumerHeartbeat, settings: GroupSettings) -> tuple[GroupError, str] | None:
+def fault(request: ConsumerHeartbeat, limits: NewerGroupSettings) -> tuple[GroupError, str] | None:
     """Return what is wrong with a request, whatever the group, with Kafka's message."""
     try:
-        _check_fields(request, settings)
+        _check_fields(request, limits)
     except Refused as refused:
         return refused.error, refused.message
     return None
 
 
-def _check_fields(request: ConsumerHeartbeat, settings: GroupSettings) -> None:
+def _check_fields(request: ConsumerHeartbeat, limits: NewerGroupSettings) -> None:
     """Check fields in Kafka's order. Raise Refused."""
     for value, name in (
         (request.instance_id, "InstanceId"),
@@ -60,21 +60,21 @@ def _check_fields(request: ConsumerHeartbeat, settings: GroupSettings) -> None:
         raise _invalid("InstanceId can't be null.")
     elif request.member_epoch < STATIC_LEAVE_EPOCH:
         raise _invalid("MemberEpoch is invalid.")
-    if request.server_assignor is not None and request.server_assignor not in settings.consumer_assignors:
-        supported = ", ".join(settings.consumer_assignors)
+    if request.server_assignor is not None and request.server_assignor not in limits.consumer_assignors:
+        supported = ", ".join(limits.consumer_assignors)
         raise Refused(
             GroupError.UNSUPPORTED_ASSIGNOR,
             f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {supported}.",
         )
 
 
-def heartbeat(group: Membership, settings: GroupSettings, request: ConsumerHeartbeat, turn: Turn) -> None:
+def heartbeat(group: Membership, rules: Rules, request: ConsumerHeartbeat, turn: Turn) -> None:
     """Answer a heartbeat without a `fault`. The caller stores the group's changes."""
     try:
         if request.member_epoch < JOIN_EPOCH:
-            result = _leave(group, settings, request, turn)
+            result = _leave(group, rules, request, turn)
         else:
-            result = _beat(group, settings, request, turn)
+            result = _beat(group, rules, request, turn)
     except Refused as refused:
         turn.refuse(request, refused.error, refused.message)
         return
@@ -162,14 +162,12 @@ def _check_epoch(group: Membership, member: Member, request: ConsumerHeartbeat) 
     )
 
 
-def _leave(
-    group: Membership, settings: GroupSettings, request: ConsumerHeartbeat, turn: Turn
-) -> ConsumerHeartbeatResult:
+def _leave(group: Membership, rules: Rules, request: ConsumerHeartbeat, turn: Turn) -> ConsumerHeartbeatResult:
     member = _find(group, request)
     assert member is not None, "only requests to join have no member"
     if request.member_epoch == LEAVE_EPOCH:
         group.remove(member, turn)
-        aim(group, settings, turn)
+        aim(group, rules, turn)
     else:
         # It has given up everything. What is still its target waits for its successor.
         group.holdings.give_up(member.member_id, member.revoking)
@@ -177,14 +175,12 @@ def _leave(
         member.renew(member.epoch, MemberState.STABLE)
         member.has_left = True
         turn.cancel_timer(timers.revocation(member.member_id))
-        turn.set_timer(timers.session(member.member_id), settings.consumer_session_timeout_ms)
+        turn.set_timer(timers.session(member.member_id), rules.config.consumer_session_timeout_ms)
         group.touch(member)
     return ConsumerHeartbeatResult(member_id=request.member_id, member_epoch=request.member_epoch)
 
 
-def _beat(
-    group: Membership, settings: GroupSettings, request: ConsumerHeartbeat, turn: Turn
-) -> ConsumerHeartbeatResult:
+def _beat(group: Membership, rules: Rules, request: ConsumerHeartbeat, turn: Turn) -> ConsumerHeartbeatResult:
     member = _find(group, request)
     if member is not None:
         _check_epoch(group, member, request)
@@ -193,11 +189,11 @@ def _beat(
         _check_room(member, request, turn)
     else:
         acknowledges = True
-        member = _enter(group, settings, request, turn)
-    _update(group, settings, member, request, turn)
-    aim(group, settings, turn)
+        member = _enter(group, rules, request, turn)
+    _update(group, rules, member, request, turn)
+    aim(group, rules, turn)
     moved = reconcile(group, member, request.owned if acknowledges else None, turn)
-    turn.set_timer(timers.session(member.member_id), settings.consumer_session_timeout_ms)
+    turn.set_timer(timers.session(member.member_id), rules.config.consumer_session_timeout_ms)
     assignment = as_assignment(member.assigned(group.holdings)) if moved or _is_full(request) else None
     return ConsumerHeartbeatResult(
         member_id=member.member_id,
@@ -213,15 +209,15 @@ def _is_full(request: ConsumerHeartbeat) -> bool:
     return request.member_epoch == JOIN_EPOCH or says_all
 
 
-def _enter(group: Membership, settings: GroupSettings, request: ConsumerHeartbeat, turn: Turn) -> Member:
+def _enter(group: Membership, rules: Rules, request: ConsumerHeartbeat, turn: Turn) -> Member:
     owner = None if request.instance_id is None else group.instance(request.instance_id)
     member = Member(request)
     member.topics = request.topics or ()
-    full = owner is None and len(group) >= settings.consumer_max_size
+    full = owner is None and len(group) >= rules.limits.consumer_max_size
     if full or not turn.may_grow(member.charged()):
         raise Refused(
             GroupError.GROUP_MAX_SIZE_REACHED,
-            f"The consumer group has reached its maximum capacity of {settings.consumer_max_size} members.",
+            f"The consumer group has reached its maximum capacity of {rules.limits.consumer_max_size} members.",
         )
     if owner is None:
         member.topics = ()
@@ -241,7 +237,7 @@ def _check_room(member: Member, request: ConsumerHeartbeat, turn: Turn) -> None:
         raise Refused(GroupError.GROUP_MAX_SIZE_REACHED, "The server has no memory left for more subscriptions.")
 
 
-def _update(group: Membership, settings: GroupSettings, member: Member, request: ConsumerHeartbeat, turn: Turn) -> None:
+def _update(group: Membership, rules: Rules, member: Member, request: ConsumerHeartbeat, turn: Turn) -> None:
     """Apply what a request says about its member. Unchanged fields cost nothing."""
     member.connection = max(member.connection, request.connection)
     resubscribed = request.member_id not in group.holdings.members
@@ -249,7 +245,6 @@ def _update(group: Membership, settings: GroupSettings, member: Member, request:
         member.topics, resubscribed = tuple(dict.fromkeys(request.topics)), True
     if request.pattern is not None and request.pattern != member.pattern:
         member.pattern, member.matched, resubscribed = request.pattern, None, True
-        group.unresolved.discard(member.member_id)
         turn.command(Resolve({member.member_id: request.pattern}))
     if request.topics is not None:
         for name, facts in request.facts.items():
@@ -257,9 +252,9 @@ def _update(group: Membership, settings: GroupSettings, member: Member, request:
     if resubscribed:
         group.holdings.subscribe(member.member_id, member.subscription)
     if request.server_assignor not in (None, member.assignor):
-        before = group.assignor(settings.consumer_assignors)
+        before = group.assignor(rules.limits.consumer_assignors)
         group.prefer(member, request.server_assignor or "")
-        if group.assignor(settings.consumer_assignors) != before:
+        if group.assignor(rules.limits.consumer_assignors) != before:
             group.holdings.epoch += 1
         resubscribed = True
     if _update_details(member, request) or resubscribed:

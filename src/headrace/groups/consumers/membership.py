@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from headrace.groups import timers
 from headrace.groups.assignment.holdings import Holdings, Topic
 from headrace.groups.consumers.events import Resolve
-from headrace.groups.consumers.member import PARTITION_BYTES, Member
+from headrace.groups.consumers.member import PARTITION_BYTES, Member, Parts
 from headrace.groups.description import Client, Moved
 from headrace.groups.model import (
     CONSUMER_FIELD,
@@ -31,8 +31,8 @@ class Membership:
         self.header: GroupHeader | None = None
         """The last one for storage."""
         self.empty_since_ms: int | None = None
-        self.unresolved: set[str] = set()
-        """Restored members whose pattern's topics are not known yet. Until then, the target remains."""
+        self.aimed: dict[str, Parts] = {}
+        """Targets of members, as the last one was computed."""
         self.assigned = 0
         """Number of partitions in the target."""
         self._instances: dict[str, str] = {}
@@ -62,11 +62,13 @@ class Membership:
                 for grants in each.held
             }
             target = {Topic(parts.topic, parts.topic_id): parts.partitions for parts in each.target}
-            # Topics of a pattern are not stored. It matched at least those.
-            matched = (topic.name for topic in (*held, *target)) if each.pattern else ()
             try:
                 member = Member.restore(each)
-                self.holdings.restore(each.member_id, {*each.topics, *matched}, held, target)
+                if each.pattern:
+                    # All topics of a pattern are not stored. It matched at least these.
+                    member.matched = frozenset(topic.name for topic in (*held, *target)).difference(each.topics)
+                    member.size = member.charged()
+                self.holdings.restore(each.member_id, member.subscription, held, target)
             except ValueError:
                 if each.member_id in self.holdings.members:
                     self.holdings.leave(each.member_id)
@@ -77,8 +79,7 @@ class Membership:
                 topic: partitions & known[topic] for topic, partitions in member.revoking.items() if topic in known
             }
             self._index(member)
-            if member.pattern:
-                self.unresolved.add(member.member_id)
+            self.aimed[member.member_id] = self.holdings.target(member.member_id)
             self.assigned += sum(len(partitions) for partitions in target.values())
 
     def _index(self, member: Member) -> None:
@@ -119,9 +120,7 @@ class Membership:
         member.epoch = member.previous_epoch = old.epoch
         member.state = old.state
         member.topics, member.pattern, member.matched = old.topics, old.pattern, old.matched
-        if old.member_id in self.unresolved:
-            self.unresolved.remove(old.member_id)
-            self.unresolved.add(member.member_id)
+        self.aimed[member.member_id] = self.aimed.pop(old.member_id, {})
         self.add(member)
 
     def remove(self, member: Member, turn: Turn) -> None:
@@ -129,7 +128,7 @@ class Membership:
         self._moved.setdefault(member.member_id, member.client)
         self._unindex(member)
         self.holdings.leave(member.member_id)
-        self.unresolved.discard(member.member_id)
+        self.aimed.pop(member.member_id, None)
         turn.cancel_timer(timers.session(member.member_id))
         turn.cancel_timer(timers.revocation(member.member_id))
         if member.pattern:
