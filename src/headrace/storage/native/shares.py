@@ -128,19 +128,19 @@ class RedisShares:
         self, stream: NativeStream, group: str, member: str, limits: Limits, given: Sequence[Acknowledgement]
     ) -> list[Delivered] | None:
         """See `broker.log_ports.NativeShares`."""
+        bits = stream.bits
+        singles: list[str | int] = []
         runs: list[str | int] = []
         for first, last, outcome in given:
             if not 0 <= first <= last:
                 return None
-            runs += (
-                outcome.value,
-                native.id_of(first, stream.bits),
-                native.id_of(last, stream.bits),
-                last - first + 1,
-            )
-        keys = [stream.key, state_of(stream.key)]
-        taken, spent = await self._run("acknowledge", keys, group, member, limits.deliveries, *runs)
-        return _spent(spent, stream.bits) if taken else None
+            if first == last:
+                singles += (outcome.value, native.id_of(first, bits))
+            else:
+                runs += (outcome.value, native.id_of(first, bits), native.id_of(last, bits), last - first + 1)
+        asked = (group, member, limits.deliveries, len(singles) // 2, *singles, *runs)
+        taken, spent = await self._run("acknowledge", [stream.key, state_of(stream.key)], *asked)
+        return _spent(spent, bits) if taken else None
 
     async def release(self, stream: NativeStream, group: str, member: str, limits: Limits) -> list[Delivered]:
         """See `broker.log_ports.NativeShares`."""
