@@ -1,10 +1,7 @@
 """One partition of a share group on a native topic: the Redis consumer group of the group's name.
 
-Redis decides which member has which entries, so that nothing is stored or taken over here. Waiting requests are woken
-when entries may be available: added, released, or room in the window.
-
-A lock ends by Redis' clock without a notification. So do entries of Redis programs and of other brokers, which are
-looked for once a second.
+Redis decides which member has which entries, so nothing is stored here. A lock ends by Redis' clock without a
+notification. Locks of Redis programs and of other brokers are looked for once a second.
 """
 
 from collections import deque
@@ -28,21 +25,18 @@ from headrace.topics.native import (
 )
 
 _POLL_MS = 1_000
-"""Time between searches for ended locks of programs, and of members of other brokers."""
 _APART_MS = 20
 """Locks that end within this time are searched together."""
 _LATER_MS = 2
 """Redis rounds its clock."""
 
 Waiter = Callable[[], None]
-"""Called when entries may be available. It must not block."""
 
 
 class NativeShare:
     """A native partition for one share group."""
 
     def __init__(self, group: str, partition: NativePartition, config: Callable[[], GroupConfig], clock: Clock) -> None:
-        """`config` returns the group's effective configuration."""
         self.group = group
         self.partition = partition
         self._config = config
@@ -58,8 +52,7 @@ class NativeShare:
         self._timer: Timer | None = None
 
     @property
-    def limits(self) -> Limits:
-        """The group's present limits."""
+    def _limits(self) -> Limits:
         config = self._config()
         return Limits(
             config.share_record_lock_duration_ms,
@@ -70,9 +63,7 @@ class NativeShare:
     async def acquire(self, member: str, count: int, limit: int, first: int | None = None) -> ShareRead:
         """Acquire at most `count` records of about `limit` bytes, at least one if any is available.
 
-        Raises:
-            UnknownTopic, StorageUnavailable, TopicError: nothing can be read.
-            NeedsRoom: the first record exceeds `first` bytes and was not acquired.
+        Raises TopicError, and NeedsRoom if the first record exceeds `first` bytes and was not acquired.
         """
         # The client may disconnect. Then the end of its session releases what is acquired here.
         return await to_the_end(self._acquire(member, count, limit, LARGEST_ENTRY if first is None else first))
@@ -81,7 +72,7 @@ class NativeShare:
         self.partition.check_readable(0)
         if member == RELEASED:
             return _NOTHING
-        limits, began = self.limits, self._clock.ticks_ms()
+        limits, began = self._limits, self._clock.ticks_ms()
         search = self._due_ms() <= began
         if search:
             self._searched(began)
@@ -109,7 +100,6 @@ class NativeShare:
         return read
 
     def _create_at(self) -> int | None:
-        """Return where a group begins that does not exist in Redis. None: at the log end."""
         reset = self._config().share_auto_offset_reset
         match reset.strategy:
             case ResetStrategy.LATEST:
@@ -120,19 +110,11 @@ class NativeShare:
                 return max(0, self._clock.now_ms() - reset.duration_ms) << self.partition.place.bits
 
     async def acknowledge(self, member: str, given: Sequence[Acknowledgement]) -> list[Delivered] | None:
-        """Apply acknowledgements in the order of their offsets: all of them, or none.
-
-        Returns:
-            Released records that reached the maximum number of deliveries, which are done instead. None: the member
-            does not have all records, and nothing changed.
-
-        Raises:
-            UnknownTopic, StorageUnavailable, TopicError: the outcome is unknown.
-        """
+        """See `NativeShares.acknowledge`. Raises TopicError: the outcome is unknown."""
         self.partition.check_readable(0)
         if member == RELEASED:
             return None
-        limits = self.limits
+        limits = self._limits
         shares = self.partition.storage.shares
         try:
             spent = await to_the_end(shares.acknowledge(self.partition.place, self.group, member, limits, tuple(given)))
@@ -149,27 +131,27 @@ class NativeShare:
         return spent
 
     async def release(self, member: str) -> list[Delivered]:
-        """Release everything that a member has: its session has ended. Return as `acknowledge`. Raises TopicError."""
+        """Release everything that a member has, as its session ends. See `NativeShares`. Raises TopicError."""
         if member == RELEASED or self.partition.deleted:
             return []
         shares = self.partition.storage.shares
-        spent = await to_the_end(shares.release(self.partition.place, self.group, member, self.limits))
+        spent = await to_the_end(shares.release(self.partition.place, self.group, member, self._limits))
         self._wake()
         return spent
 
     async def alter(self, offset: int) -> None:
-        """Let the group begin at an offset. Pending entries are forgotten. Raises TopicError."""
+        """See `NativeShares`. Raises TopicError."""
         self.partition.check_readable(offset)
         await to_the_end(self.partition.storage.shares.alter(self.partition.place, self.group, offset))
         self._wake()
 
     async def describe(self) -> SharePosition | None:
-        """Return the first offset that is not done, and the lag. None: the group has not begun. Raises TopicError."""
+        """See `NativeShares`. Raises TopicError."""
         self.partition.check_readable(0)
         return await self.partition.storage.shares.describe(self.partition.place, self.group)
 
     async def delete(self) -> bool:
-        """Forget the group's position, unless a Redis program uses its Redis group. Return whether it was forgotten."""
+        """See `NativeShares`. Raises TopicError."""
         self.partition.check_readable(0)
         return await to_the_end(self.partition.storage.shares.delete(self.partition.place, self.group))
 
@@ -183,7 +165,7 @@ class NativeShare:
         self._arm()
 
     def unwatch(self, waiter: Waiter) -> None:
-        """Stop calling `waiter`. Do nothing if it was not registered."""
+        """Stop calling `waiter`."""
         self._waiters.discard(waiter)
         if not self._waiters:
             self.close()
@@ -216,7 +198,6 @@ class NativeShare:
         self._ends.append(end)
 
     def _due_ms(self) -> int:
-        """Return when to look for ended locks (ticks)."""
         return min(self._search_ms, self._ends[0]) if self._ends else self._search_ms
 
     def _searched(self, now: int) -> None:
@@ -225,7 +206,6 @@ class NativeShare:
             self._ends.popleft()
 
     def _arm(self) -> None:
-        """Wake waiting members when the next lock ends."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
