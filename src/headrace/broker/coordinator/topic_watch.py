@@ -1,7 +1,8 @@
 """Notices of changed topics for consumer groups whose partitions this server assigns (KIP-848)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Protocol
 
 import structlog
@@ -82,7 +83,7 @@ class TopicWatch:
         unknown: dict[str, TopicFacts | None] = {}
         async for _, found in self._lane.a_few_at_once(missing, self._look_up):
             unknown.update(found)
-        return lambda: self._first(names, unknown)
+        return lambda: self.notice(names, unknown)
 
     async def _look_up(self, topic: str) -> dict[str, TopicFacts | None]:
         try:
@@ -91,7 +92,10 @@ class TopicWatch:
             # It exists. Its members keep what they have.
             return {}
 
-    def _first(self, names: Iterable[str], unknown: dict[str, TopicFacts | None]) -> TopicsChanged | None:
+    def notice(
+        self, names: Iterable[str], unknown: Mapping[str, TopicFacts | None] = MappingProxyType({})
+    ) -> TopicsChanged | None:
+        """Return a notice of these topics as they are now. `unknown`: what counts for those that are not known."""
         facts: dict[str, TopicFacts | None] = {}
         for topic in names:
             known = self._facts(topic)
@@ -111,6 +115,7 @@ def watched_by(stored: StoredGroup) -> list[str]:
     """Return the topics that members of a stored group name or have partitions of."""
     names: dict[str, None] = {}
     for member in stored.fields:
-        for some in (member.topics, member.held, member.target):
-            names.update(dict.fromkeys(some))
+        names.update(dict.fromkeys(member.topics))
+        names.update(dict.fromkeys(each.topic for each in member.held))
+        names.update(dict.fromkeys(each.topic for each in member.target))
     return list(names)
