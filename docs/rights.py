@@ -92,11 +92,11 @@ EFFECTS: dict[str, dict[str, tuple[Effect, ...]]] = {
         "EndTxn": (_E.ENDS,),
         "WriteTxnMarkers": (_E.ENDS,),
         "Metadata": (_E.SHOWS, _E.CREATES),
-        **dict.fromkeys(("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup"), (_E.CHANGES,)),
+        **dict.fromkeys(("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "ConsumerGroupHeartbeat"), (_E.CHANGES,)),
         **dict.fromkeys(("SaslHandshake", "SaslAuthenticate"), (_E.LOGS_IN,)),
         **dict.fromkeys(
             (
-                "ApiVersions", "DescribeAcls", "DescribeClientQuotas", "DescribeCluster", "DescribeConfigs",
+                "ApiVersions", "ConsumerGroupDescribe", "DescribeAcls", "DescribeClientQuotas", "DescribeCluster", "DescribeConfigs",
                 "DescribeGroups", "DescribeLogDirs", "DescribeProducers", "DescribeQuorum", "DescribeTopicPartitions",
                 "DescribeTransactions", "DescribeUserScramCredentials", "FindCoordinator", "ListConfigResources",
                 "ListGroups", "ListOffsets", "ListPartitionReassignments", "ListTransactions", "OffsetFetch",

@@ -22,7 +22,11 @@ SESSION_MS = 3_000
 @pytest.fixture(scope="module")
 def running() -> Iterator[Server]:
     with server(
-        num_partitions=1, group_consumer_min_session_timeout_ms=SESSION_MS, group_consumer_session_timeout_ms=SESSION_MS
+        num_partitions=1,
+        group_consumer_min_session_timeout_ms=SESSION_MS,
+        group_consumer_session_timeout_ms=SESSION_MS,
+        group_consumer_min_heartbeat_interval_ms=1_000,
+        group_consumer_heartbeat_interval_ms=1_000,
     ) as started:
         yield started
 
@@ -52,7 +56,9 @@ def test_a_second_member_has_its_share_soon_and_gives_it_back(client: Client, wi
         new = [(member, record) for member, record in watch.got if record.value in second_values]
         assert all(record.partition in shares[member] for member, record in new), "each only reads what it owns"
         assert len(new) == len(second_values)
-        assert not [record for _, record in watch.got if record.value in first_values], "committed ones are not repeated"
+        assert not [record for _, record in watch.got if record.value in first_values], (
+            "committed ones are not repeated"
+        )
         for member in watch.members:
             member.commit()
         watch.members.remove(second)

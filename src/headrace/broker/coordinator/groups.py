@@ -85,7 +85,7 @@ class GroupCoordinator(Coordinator[GroupRunner]):
             self.lane,
             settings.newer.consumer_regex_refresh_interval_ms,
         )
-        self.watch = TopicWatch(self.topics.facts, self.topics.stored_facts, lambda: self._here.values(), self.lane)
+        self.watch = TopicWatch(self.topics.facts, self.topics.stored_facts, self._here.values, self.lane)
 
     def _post(self, group: str, event: Resolved) -> None:
         runner = self._here.get(group)

@@ -83,11 +83,12 @@ async def handle(request: ConsumerGroupHeartbeatRequest, context: RequestContext
     if result.error is not None:
         groups.patterns.settle(group, member_id)
         return Response(error_code=code_of(result.error), error_message=cut(result.message) or None)
-    left = result.member_epoch < JOIN_EPOCH
+    # One that has left sends no more.
+    waits, left = result.waits, result.member_epoch < JOIN_EPOCH
     return Response(
         member_id=result.member_id,
         member_epoch=result.member_epoch,
-        heartbeat_interval_ms=0 if left else groups.heartbeat_interval_ms(group, GroupKind.CONSUMER, waits=result.waits),
+        heartbeat_interval_ms=0 if left else groups.heartbeat_interval_ms(group, GroupKind.CONSUMER, waits=waits),
         assignment=None if result.assignment is None else await _assignment(result.assignment, context),
     )
 
