@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -103,10 +104,9 @@ def test_an_instance_id_in_use_is_a_fatal_error(client: Client, wire: Wire, topi
     wire.create(topic, partitions=PARTITIONS)
     with client.member(topic, topic, instance="one") as first:
         watch = Watch(first)
-        watch.until(lambda: first.owned())
+        watch.until(first.owned)
         with client.member(topic, topic, instance="one") as second, pytest.raises(ClientFailed):
-            while True:
-                second.poll(0.2)
+            deque(iter(lambda: second.poll(0.2), None), maxlen=0)
         assert first.owned() == frozenset(range(PARTITIONS))
 
 

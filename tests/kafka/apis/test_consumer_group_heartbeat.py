@@ -56,7 +56,7 @@ def settled(wire: Wire, group: str, member: str, epoch: int) -> tuple[int, dict[
 
 
 def test_two_members_share_a_topic(wire: Wire, other: Wire, topic: str) -> None:
-    topic_id = UUID(bytes=bytes(wire.topic_id(wire.create(topic, 4)).bytes))
+    topic_id = wire.topic_id(wire.create(topic, 4))
     first = joined(wire, topic, "A", topic)
     assert (first.member_id, assigned(first)) == ("A", {topic_id: [0, 1, 2, 3]})
     assert 300 <= first.heartbeat_interval_ms <= 5_000
@@ -172,9 +172,8 @@ def test_kinds_exclude_each_other_while_they_have_members(wire: Wire, topic: str
     assert join(wire, consumer).generation_id > epoch, "an empty group changes its kind, and its epochs continue"
     commit(wire, classic, {(topic, 0): 1})
     assert joined(wire, classic, "A", topic).member_epoch > 0
-    kinds = {
-        each.group_id: each.group_type for each in wire.ask(ListGroupsRequest(types_filter=["consumer"]), 5).groups
-    }
+    found = wire.ask(ListGroupsRequest(types_filter=["consumer"]), 5).groups
+    kinds = {each.group_id: each.group_type for each in found}
     assert kinds[classic] == "consumer"
     assert consumer not in kinds
 
