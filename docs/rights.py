@@ -96,11 +96,11 @@ EFFECTS: dict[str, dict[str, tuple[Effect, ...]]] = {
         **dict.fromkeys(("SaslHandshake", "SaslAuthenticate"), (_E.LOGS_IN,)),
         **dict.fromkeys(
             (
-                "ApiVersions", "ConsumerGroupDescribe", "DescribeAcls", "DescribeClientQuotas", "DescribeCluster", "DescribeConfigs",
-                "DescribeGroups", "DescribeLogDirs", "DescribeProducers", "DescribeQuorum", "DescribeTopicPartitions",
-                "DescribeTransactions", "DescribeUserScramCredentials", "FindCoordinator", "ListConfigResources",
-                "ListGroups", "ListOffsets", "ListPartitionReassignments", "ListTransactions", "OffsetFetch",
-                "OffsetForLeaderEpoch",
+                "ApiVersions", "ConsumerGroupDescribe", "DescribeAcls", "DescribeClientQuotas", "DescribeCluster",
+                "DescribeConfigs", "DescribeGroups", "DescribeLogDirs", "DescribeProducers", "DescribeQuorum",
+                "DescribeTopicPartitions", "DescribeTransactions", "DescribeUserScramCredentials", "FindCoordinator",
+                "ListConfigResources", "ListGroups", "ListOffsets", "ListPartitionReassignments", "ListTransactions",
+                "OffsetFetch", "OffsetForLeaderEpoch",
             ),
             (_E.SHOWS,),
         ),

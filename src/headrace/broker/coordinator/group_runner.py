@@ -18,6 +18,7 @@ from headrace.broker.coordinator.topic_watch import TopicWatch
 from headrace.broker.partition.partition import Partition
 from headrace.broker.ports import GroupStorage
 from headrace.broker.runtime.clock import Timer
+from headrace.groups.configs import Configs
 from headrace.groups.consumers.events import Resolve
 from headrace.groups.effects import Effect, HeartbeatResult, Result, refusal
 from headrace.groups.errors import GroupError
@@ -237,6 +238,10 @@ class GroupHost(Host, Protocol):
         """Limits of groups."""
 
     @property
+    def configs(self) -> Configs:
+        """Groups' own configurations."""
+
+    @property
     def memory(self) -> GroupMemory:
         """Memory of all groups."""
 
@@ -335,7 +340,9 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
 
     def restore(self) -> list[Effect]:
         """See `Runner`."""
-        self.machine, effects = Group.restore(self._snapshot.stored, self._table.settings, self._table.now())
+        self.machine, effects = Group.restore(
+            self._snapshot.stored, self._table.settings, self._table.now(), self._table.configs
+        )
         if not self.closed:
             self._count()
         self._teller = GroupEventLog(self.name, self.machine, self._table.member_events)

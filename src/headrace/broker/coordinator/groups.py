@@ -75,7 +75,7 @@ class GroupCoordinator(Coordinator[GroupRunner]):
         """Group being loaded -> topics deleted since the load began."""
         self._refusing = False
         self.topics = topics or NoTopics()
-        self._configs = configs or Configs()
+        self.configs = configs or Configs()
         self.patterns = PatternSubscriptions(
             self.topics.names,
             self.topics.facts,
@@ -103,7 +103,7 @@ class GroupCoordinator(Coordinator[GroupRunner]):
         `waits`: its partitions are about to change. All members together send about a thousand heartbeats per second,
         until each has the longest interval.
         """
-        config = self._configs.of(group)
+        config = self.configs.of(group)
         if kind is GroupKind.SHARE:
             longest_ms, fixed = config.share_heartbeat_interval_ms, config.share_heartbeat_fixed
         else:

@@ -30,6 +30,8 @@ from headrace.topics.errors import cut
 
 _MOST_CLIENT_ID = 249
 """Maximum stored characters of a client id, the same as of a topic's name."""
+_SHOWN = 200
+"""Maximum characters of a pattern in an error message."""
 Response = ConsumerGroupHeartbeatResponse
 
 
@@ -54,7 +56,7 @@ async def handle(request: ConsumerGroupHeartbeatRequest, context: RequestContext
         try:
             Pattern(pattern)
         except InvalidPattern as error:
-            message = f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {error}."
+            message = f"SubscribedTopicRegex `{pattern[:_SHOWN]}` is not a valid regular expression: {error}."
             return Response(error_code=Code.INVALID_REGULAR_EXPRESSION, error_message=cut(message))
     groups = context.broker.groups
     group, subscriber = request.group_id, Subscriber(context.principal, context.channel.client_host)
