@@ -79,7 +79,7 @@ def test_two_members_share_a_topic(wire: Wire, other: Wire, topic: str) -> None:
 
 def test_the_server_makes_member_ids_for_version_0_only(wire: Wire, topic: str) -> None:
     wire.create(topic)
-    names = {"subscribed_topic_names": [topic]}
+    names: dict[str, Any] = {"subscribed_topic_names": [topic]}
     old = beat(wire, topic, "", 0, version=0, **names, **JOINING)
     assert (old.error_code, len(old.member_id)) == (0, 36)
     new = beat(wire, topic, "", 0, **names, **JOINING)

@@ -38,9 +38,9 @@ from headrace.machines.effects import Now
 _log = structlog.get_logger("headrace.broker.coordinator")
 
 _SOON_MS = 100
-"""Interval of heartbeats of a member that waits for partitions."""
+"""Interval of heartbeats of a member whose partitions are about to change."""
 _SHORTEST_MS = 300
-"""Shortest interval of other heartbeats. With few members, changes arrive sooner than in Kafka (5 s)."""
+"""Shortest interval of others (Kafka: 5 s)."""
 LONGEST_NAME = 1_024
 """Maximum bytes of a new group's name (Kafka: 32,767). All names are kept in memory and listed together."""
 
@@ -93,15 +93,14 @@ class GroupCoordinator(Coordinator[GroupRunner]):
             runner.post(event)
 
     def topic_changed(self, name: str) -> None:
-        """Give groups a notice of a topic that appeared, grew, disappeared or was recreated."""
+        """See `TopicWatch.changed`."""
         self.watch.changed(name)
         self.patterns.topics_changed((name,))
 
     def heartbeat_interval_ms(self, group: str, kind: GroupKind, *, waits: bool) -> int:
-        """Return when a member of a newer kind of group should send its next heartbeat.
+        """Return the interval of a member's heartbeats. All members send about a thousand per second, or fewer.
 
-        `waits`: its partitions are about to change. All members together send about a thousand heartbeats per second,
-        until each has the longest interval.
+        `waits`: its partitions are about to change.
         """
         config = self.configs.of(group)
         if kind is GroupKind.SHARE:

@@ -12,26 +12,26 @@ from headrace.topics.model import Topic
 
 
 class SubscribedTopics(Protocol):
-    """What a coordinator of groups knows about topics."""
+    """Topics, for a coordinator."""
 
     def names(self) -> list[str]:
         """Return all names, with internal topics."""
 
     def facts(self, name: str) -> TopicFacts | None:
-        """Return those of a topic, if this server knows it."""
+        """Return those of a known topic."""
 
     async def stored_facts(self, name: str) -> TopicFacts | None:
-        """Return those of a topic, if it is stored. Raises TopicError."""
+        """Return those of a stored topic. Raises TopicError."""
 
     def may_describe(self, subscriber: Subscriber) -> Callable[[str], bool] | None:
-        """Return a function that tells whether a member may describe a topic. None: there is no authorizer."""
+        """See `PatternSubscriptions`."""
 
 
 class NoTopics:
     """`SubscribedTopics` of a coordinator without a server."""
 
     def names(self) -> list[str]:
-        """Return nothing."""
+        """Return none."""
         return []
 
     def facts(self, name: str) -> TopicFacts | None:

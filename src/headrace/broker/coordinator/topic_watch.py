@@ -29,8 +29,7 @@ class Watcher(Protocol):
 class TopicWatch:
     """Groups and topics of one virtual cluster.
 
-    `facts` returns those of a known topic, `stored_facts` those of a stored one; it raises TopicError. `groups` returns
-    all groups of this server.
+    `facts` returns those of a known topic, `stored_facts` those of a stored one; it raises TopicError.
     """
 
     def __init__(
@@ -48,7 +47,7 @@ class TopicWatch:
         self._working: asyncio.Task[None] | None = None
 
     def changed(self, topic: str) -> None:
-        """Note that a topic appeared, grew, disappeared or was recreated. Groups get their notices soon."""
+        """Note that a topic appeared, grew or disappeared. Groups get their notices soon."""
         self._changed[topic] = None
         if self._working is None:
             self._working = asyncio.get_running_loop().create_task(self._run(), name="topic watch")
@@ -67,7 +66,6 @@ class TopicWatch:
     async def _notify(self, changed: list[str]) -> None:
         pace = self._lane.pace()
         async for group in pace.each(tuple(self._groups())):
-            # A later change of these topics has a notice of its own, so the facts are never older than the last one.
             facts = {topic: self._facts(topic) for topic in changed if group.watches(topic)}
             if facts:
                 group.post(TopicsChanged(facts))
@@ -95,7 +93,7 @@ class TopicWatch:
     def notice(
         self, names: Iterable[str], unknown: Mapping[str, TopicFacts | None] = MappingProxyType({})
     ) -> TopicsChanged | None:
-        """Return a notice of these topics as they are now. `unknown`: what counts for those that are not known."""
+        """Return a notice of these topics. `unknown`: what counts for those that are not known."""
         facts: dict[str, TopicFacts | None] = {}
         for topic in names:
             known = self._facts(topic)
@@ -112,7 +110,7 @@ class TopicWatch:
 
 
 def watched_by(stored: StoredGroup) -> list[str]:
-    """Return the topics that members of a stored group name or have partitions of."""
+    """Return the topics of a stored group's members."""
     names: dict[str, None] = {}
     for member in stored.fields:
         names.update(dict.fromkeys(member.topics))

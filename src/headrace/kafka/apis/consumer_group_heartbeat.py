@@ -2,10 +2,9 @@
 
 Behavior
 - A member joins with epoch 0, and leaves with -1, or with -2 as a static member that comes back.
-- The response to each heartbeat has the interval of the next one: 100 ms for a member whose partitions are about to
-  change, otherwise from 300 ms to `group.consumer.heartbeat.interval.ms`, depending on the number of members. A group
-  with its own `consumer.heartbeat.interval.ms` uses exactly that.
-- A named topic that the client may not describe refuses the whole request, as in Kafka.
+- Each response has the interval of the next heartbeat: 100 ms if the member's partitions are about to change, otherwise
+  from 300 ms to `group.consumer.heartbeat.interval.ms`, by the number of members.
+- A named topic that the client may not describe refuses the request, as in Kafka.
 - The topics of a regular expression come with a later response than named ones.
 
 Version notes
@@ -85,7 +84,6 @@ async def handle(request: ConsumerGroupHeartbeatRequest, context: RequestContext
     if result.error is not None:
         groups.patterns.settle(group, member_id)
         return Response(error_code=code_of(result.error), error_message=cut(result.message) or None)
-    # One that has left sends no more.
     waits, left = result.waits, result.member_epoch < JOIN_EPOCH
     return Response(
         member_id=result.member_id,
