@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent.parent
 pytestmark = pytest.mark.timeout(600)
 NAMES = (
     *("kafka", "transactions", "cleaner", "tls", "native", "oci", "groups", "cluster", "scale", "metrics", "startup"),
-    *("recovery", "store", "spark", "realtime", "cold", "sinks", "records", "codec"),
+    *("newer-groups", "recovery", "store", "spark", "realtime", "cold", "sinks", "records", "codec"),
 )
 
 
