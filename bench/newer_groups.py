@@ -17,6 +17,7 @@ from uuid import UUID
 import msgspec
 import uvloop
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.harness.consumers import FLIGHTS, ConsumerContext
 
 from bench.connection import Connection
 from bench.figures import HEADRACE, KAFKA, Figures, figures_table
@@ -25,6 +26,8 @@ from bench.machine import client_library, describe
 from bench.processes import cpu_s
 from bench.table import Cell
 from bench.targets import Target, headrace, kafka
+from headrace.groups.consumers.events import ConsumerHeartbeat
+from headrace.groups.model import TopicFacts
 from headrace.protocol.messages import ConsumerGroupHeartbeatRequest, FindCoordinatorRequest
 
 T = TypeVar("T")
@@ -39,10 +42,8 @@ _CONNECTIONS = 8
 _RETRIABLE = {14, 15, 16}
 """The coordinator loads, is not available, or is another one."""
 _TWO, _THIRD = "two consumers: both have partitions", "third consumer: it has its share"
-_ALL, _MORE = (
-    "{} members, {} partitions: first join to all assigned",
-    "one more of {}: all have their share",
-)
+_ALL = "{} members, {} partitions: first join to all assigned"
+_PURE = "heartbeat that changes nothing: pure machine"
 
 
 class Volume(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,9 +168,12 @@ class Bench:
     def heartbeats(self) -> list[list[Cell]]:
         """Heartbeats that change nothing, one after the other."""
         self._in_turns(self._heartbeats)
+        for number in range(self._rounds):
+            self._count(_PURE, HEADRACE, number, _pure(self._volume.heartbeats))
         return [
             self._figures.row("heartbeat that changes nothing: CPU", "µs", "<= 100 µs"),
             self._figures.row("heartbeat that changes nothing: time", "µs"),
+            self._figures.row(_PURE, "µs", "<= 8 µs"),
         ]
 
     def _heartbeats(self, server: str, number: int) -> None:
@@ -365,97 +369,6 @@ async def _form(target: Target, topic: str, volume: Volume) -> Phase:
         return phase
 
 
-async def _beat(self, owned: Any) -> Any:
-        joins = self.epoch == 0
-        request = ConsumerGroupHeartbeatRequest(
-            group_id=self._group.name,
-            member_id=self._id,
-            member_epoch=self.epoch,
-            rebalance_timeout_ms=300_000 if joins else -1,
-            subscribed_topic_names=[self._group.topic] if joins else None,
-            topic_partitions=owned,
-        )
-        response = await self._connection.ask(request, _HEARTBEAT)
-        self._group.heartbeats += 1
-        if response.error_code == 0:
-            if response.assignment is not None:
-                parts = [index for each in response.assignment.topic_partitions for index in each.partitions]
-                self.partitions = frozenset(parts)
-            self.epoch = response.member_epoch
-        elif response.error_code not in _RETRIABLE:
-            raise LoadFailed(f"heartbeat with error {response.error_code}: {response.error_message}")
-        return response
-
-    async def leave(self) -> None:
-        """Leave the group."""
-        request = ConsumerGroupHeartbeatRequest(group_id=self._group.name, member_id=self._id, member_epoch=-1)
-        await self._connection.ask(request, _HEARTBEAT)
-
-    async def beat_alone(self, many: int) -> None:
-        """Send heartbeats without content, one after the other."""
-        request = ConsumerGroupHeartbeatRequest(group_id=self._group.name, member_id=self._id, member_epoch=self.epoch)
-        for _ in range(many):
-            response = await self._connection.ask(request, _HEARTBEAT)
-            if response.error_code or response.assignment is not None:
-                raise LoadFailed(f"a heartbeat that changes nothing was answered with {response}")
-
-
-def _as_owned(assignment: Any) -> list[Any]:
-    owned = ConsumerGroupHeartbeatRequest.TopicPartitions
-    return [
-        owned(topic_id=UUID(bytes=each.topic_id) if isinstance(each.topic_id, bytes) else each.topic_id,
-              partitions=list(each.partitions))
-        for each in assignment.topic_partitions
-    ]  # fmt: skip
-
-
-def _run(work: Coroutine[Any, Any, T]) -> T:
-    try:
-        return uvloop.run(work)
-    except (TimeoutError, ConnectionError, ExceptionGroup) as error:
-        first = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
-        raise LoadFailed(str(first) or f"not done after {_LIMIT_S:.0f} s") from error
-
-
-@contextlib.asynccontextmanager
-async def _connected(target: Target, many: int) -> Any:
-    connections = [await Connection.connect(target.address) for _ in range(many)]
-    try:
-        yield connections
-    finally:
-        for connection in connections:
-            connection.close()
-
-
-async def _find(connection: Connection, group: str) -> None:
-    """Ask for the coordinator, as clients do. Kafka creates the topic of its groups at the first such request."""
-    request = FindCoordinatorRequest(coordinator_keys=[group], key_type=0)
-    while (await connection.ask(request, _FIND)).coordinators[0].error_code:
-        await asyncio.sleep(0.1)
-
-
-async def _form(target: Target, topic: str, volume: Volume) -> list[Phase]:
-    phases = []
-    async with asyncio.timeout(_LIMIT_S), _connected(target, _CONNECTIONS) as connections:
-        await _find(connections[0], topic)
-        group = _Group(topic, topic)
-        async with asyncio.TaskGroup() as tasks:
-            living = []
-            for joining in (volume.members, 1):
-                meter, before = _Meter(target), group.heartbeats
-                for _ in range(joining):
-                    number = len(group.members)
-                    member = _Member(group, connections[number % _CONNECTIONS], number)
-                    living.append(tasks.create_task(member.live()))
-                while not group.is_shared(volume.partitions):
-                    await asyncio.sleep(0.02)
-                phases.append(meter.phase(group.heartbeats - before))
-            for task in living:
-                task.cancel()
-        await asyncio.gather(*(member.leave() for member in group.members))
-    return phases
-
-
 async def _beat(target: Target, topic: str, many: int) -> Phase:
     async with asyncio.timeout(_LIMIT_S), _connected(target, 1) as [connection]:
         await _find(connection, topic)
@@ -474,3 +387,30 @@ async def _beat(target: Target, topic: str, many: int) -> Phase:
         phase = meter.phase(many)
         await member.leave()
         return phase
+
+
+def _pure(many: int) -> float:
+    """Microseconds of a heartbeat that changes nothing on the machine alone, one of a thousand members."""
+    context = ConsumerContext()
+    context.checking = False
+    context.facts["flights"] = TopicFacts(FLIGHTS, 1_000)
+    members = [f"member-{number}" for number in range(1_000)]
+    for member in members:
+        context.enter(member)
+    context.sleep(1_000)
+    context.settle(*members)
+    now, size = context.now, len(members)
+    requests = [
+        ConsumerHeartbeat(
+            token=0,
+            member_id=members[number % size],
+            member_epoch=context.epochs[members[number % size]],
+            client_id="bench",
+            client_host="/127.0.0.1",
+        )
+        for number in range(many)
+    ]
+    began = time.process_time()
+    for request in requests:
+        context.whole.handle(request, now)
+    return (time.process_time() - began) / many * 1e6

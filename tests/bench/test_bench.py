@@ -75,6 +75,18 @@ def test_transactions() -> None:
 
 
 @pytest.mark.long
+def test_newer_groups() -> None:
+    found = rows(bench("newer-groups", "--quick", "--members", "10", "--heartbeats", "50"))
+    many = "10 members, 10 partitions: first join to all assigned"
+    assert [row[0] for row in found] == [
+        "two consumers: both have partitions", "third consumer: it has its share",
+        many, f"{many}: CPU", f"{many}: heartbeats",
+        *(f"heartbeat that changes nothing: {what}" for what in ("CPU", "time", "pure machine")),
+    ]  # fmt: skip
+    assert "-" not in [row[2] for row in found]
+
+
+@pytest.mark.long
 def test_the_cleaner() -> None:
     found = rows(bench("cleaner", "--quick", "--megabytes", "1", "--batches", "500"))
     assert [row[0] for row in found if row[0].endswith(" cleaned")] == [
