@@ -1,5 +1,6 @@
 from headrace.groups.model import (
     DropBalanced,
+    DropField,
     DropGroup,
     DropMember,
     DropOffsets,
@@ -9,11 +10,13 @@ from headrace.groups.model import (
     PendingKey,
     PendingOffset,
     SaveBalanced,
+    SaveField,
     SaveHeader,
     SaveMember,
     SaveOffsets,
     SavePending,
     StoredBalanced,
+    StoredConsumer,
     StoredMember,
     TopicPartition,
 )
@@ -41,6 +44,15 @@ SECTION = StoredBalanced(
     instances=(),
     owners=(None,),
     starts={},
+)
+CONSUMER = StoredConsumer(
+    member_id="m",
+    client_id="c",
+    client_host="h",
+    rebalance_timeout_ms=1,
+    epoch=3,
+    previous_epoch=2,
+    state="STABLE",
 )
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 KEY = PendingKey(1, A)
@@ -102,6 +114,19 @@ def test_pending_offsets_are_part_of_a_group() -> None:
     again = Snapshot(snapshot.stored)
     assert again.rewrite() == (DropGroup(), SavePending({KEY: PENDING}))
     snapshot.apply((DropPending((KEY, KEY)),))
+    assert snapshot.nothing
+    again.apply((DropGroup(),))
+    assert again.nothing
+
+
+def test_members_of_newer_kinds_are_part_of_a_group() -> None:
+    snapshot = Snapshot.empty("g")
+    snapshot.apply((SaveField(CONSUMER),))
+    assert not snapshot.nothing
+    assert snapshot.stored.fields == (CONSUMER,)
+    again = Snapshot(snapshot.stored)
+    assert again.rewrite() == (DropGroup(), SaveField(CONSUMER))
+    snapshot.apply((DropField(CONSUMER.field), DropField(CONSUMER.field)))
     assert snapshot.nothing
     again.apply((DropGroup(),))
     assert again.nothing

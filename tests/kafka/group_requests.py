@@ -1,8 +1,9 @@
 """Requests about groups on the wire."""
 
 from typing import Any
+from uuid import UUID
 
-from tests.harness.wire import Wire
+from tests.harness.wire import NO_ID, Wire
 
 from headrace.kafka.errors import Code
 from headrace.protocol.messages import (
@@ -13,6 +14,14 @@ from headrace.protocol.messages import (
 )
 
 SESSION_MS = 30_000
+IDS_FROM = 10
+"""The version from which OffsetCommit and OffsetFetch name topics by their ids."""
+
+
+def topic_id(wire: Wire, topic: str) -> UUID:
+    """A topic's id, one that no topic has if there is none of that name."""
+    found: UUID = wire.metadata(topic).topics[0].topic_id
+    return found if found != NO_ID else UUID(int=7)
 
 
 def join_request(
@@ -65,9 +74,11 @@ def commit(
     version: int = 8,
 ) -> list[int]:
     """Commit; the error codes in order."""
+    ids = {topic: topic_id(wire, topic) for topic, _ in positions} if version >= IDS_FROM else {}
     topics = [
         OffsetCommitRequest.OffsetCommitRequestTopic(
             name=topic,
+            topic_id=ids.get(topic, NO_ID),
             partitions=[
                 OffsetCommitRequest.OffsetCommitRequestPartition(
                     partition_index=partition, committed_offset=offset, committed_metadata=metadata
@@ -85,7 +96,8 @@ def commit(
 def committed(wire: Wire, group: str, topic: str, *, version: int = 8) -> tuple[int, str | None, int]:
     """Committed offset of partition 0, its note, and the error code."""
     if version >= 8:
-        asked = OffsetFetchRequest.OffsetFetchRequestTopics(name=topic, partition_indexes=[0])
+        named = topic_id(wire, topic) if version >= IDS_FROM else NO_ID
+        asked = OffsetFetchRequest.OffsetFetchRequestTopics(name=topic, topic_id=named, partition_indexes=[0])
         groups = [OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=[asked])]
         [answer] = wire.ask(OffsetFetchRequest(groups=groups), version).groups
         assert answer.error_code == 0

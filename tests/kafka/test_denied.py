@@ -182,6 +182,17 @@ def test_each_user_is_limited_to_granted_resources(server: Guarded) -> None:
         mine, none = jane.ask(OffsetFetchRequest(groups=[every, hidden]), 8).groups
         assert [topic.name for topic in mine.topics] == ["mine-1"]
         assert none.error_code == Code.GROUP_AUTHORIZATION_FAILED
+        ids = {name: server.clusters.default.topics.get(name).topic.id for name in ("mine-1", "other")}
+        by_id = OffsetFetchRequest.OffsetFetchRequestGroup(
+            group_id="readers",
+            topics=[
+                OffsetFetchRequest.OffsetFetchRequestTopics(topic_id=topic_id, partition_indexes=[0])
+                for topic_id in ids.values()
+            ],
+        )
+        [mine] = jane.ask(OffsetFetchRequest(groups=[by_id]), 10).groups
+        assert {topic.topic_id: (topic.partitions[0].committed_offset, topic.partitions[0].error_code)
+                for topic in mine.topics} == {ids["mine-1"]: (1, 0), ids["other"]: (-1, refused)}  # fmt: skip
         assert [group.group_id for group in jane.ask(ListGroupsRequest(), 5).groups] == ["readers"]
 
         made = jane.ask(CreateTopicsRequest(topics=[creatable("mine-3"), creatable("their")], timeout_ms=1_000), 7)

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.protocol.messages import TABLES
 from headrace.protocol.notation import ENDLESS, ZERO_UUID, Field, MessageTable, Structure, Versions, parse
-from headrace.protocol.tables import shares
+from headrace.protocol.tables import consumer_groups, shares
 
 
 def load_schema(name: str) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def compare(ours: Structure, theirs: list[dict[str, Any]], within: Versions, sha
             compare(field.struct, fields, present, shared)
 
 
-KIO_ONLY = {table.root.name for table in parse(shares.TABLE)}
+KIO_ONLY = {table.root.name for module in (consumer_groups, shares) for table in parse(module.TABLE)}
 """Messages that kafka-python does not know. `test_messages` compares them with kio."""
 
 

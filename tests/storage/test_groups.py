@@ -13,25 +13,30 @@ from tests.harness.logs import appended, opened
 from headrace.groups.instances.model import StartKind
 from headrace.groups.model import (
     DropBalanced,
+    DropField,
     DropGroup,
     DropMember,
     DropOffsets,
     DropPending,
     GroupChange,
     GroupHeader,
+    GroupKind,
     OffsetAndMetadata,
     PendingKey,
     PendingOffset,
     SaveBalanced,
+    SaveField,
     SaveHeader,
     SaveMember,
     SaveOffsets,
     SavePending,
     StoredBalanced,
+    StoredConsumer,
     StoredGroup,
     StoredInstance,
     StoredMember,
     StoredOwner,
+    StoredPartitions,
     StoredStart,
     TopicPartition,
     is_nothing,
@@ -97,6 +102,21 @@ def section(topic: str, generation: int) -> StoredBalanced:
     )
 
 
+def consumer(name: str) -> StoredConsumer:
+    return StoredConsumer(
+        member_id=name,
+        client_id="client",
+        client_host="127.0.0.1",
+        rebalance_timeout_ms=60_000,
+        topics=("t",),
+        epoch=3,
+        previous_epoch=2,
+        state="STABLE",
+        held={"t": StoredPartitions(UUID(int=7), ((1, (0, 2)), (3, (1,))))},
+        target={"t": (0, 1, 2)},
+    )
+
+
 HISTORY: list[list[GroupChange]] = [
     [SaveHeader(HEADER), SaveMember(member("a")), SaveMember(member("b"))],
     [SaveOffsets({T0: OffsetAndMetadata(offset=5), T1: FULL_POSITION})],
@@ -114,6 +134,9 @@ HISTORY: list[list[GroupChange]] = [
     [SaveOffsets({T0: OffsetAndMetadata(offset=9)}), DropPending((K0,))],
     [DropGroup(), SavePending({K0: PENDING})],
     [DropPending((K0, K1)), DropGroup()],
+    [SaveField(consumer("a")), SaveField(consumer("ü:b"))],
+    [DropField(consumer("a").field), SaveHeader(msgspec.structs.replace(HEADER, kind=GroupKind.CONSUMER, epoch=3))],
+    [DropGroup()],
 ]
 
 
@@ -132,7 +155,8 @@ async def test_a_group_comes_back_as_its_changes_made_it(storage: RedisStorage, 
 
 def _sorted(group: StoredGroup) -> StoredGroup:
     members = tuple(sorted(group.members, key=lambda each: each.member_id))
-    return msgspec.structs.replace(group, members=members)
+    fields = tuple(sorted(group.fields, key=lambda each: each.field))
+    return msgspec.structs.replace(group, members=members, fields=fields)
 
 
 @pytest.mark.parametrize("name", ["g", "with space", "{", "}", "a}b{c}:members", "Gruppe-ü", "x" * 2_000, ":"])

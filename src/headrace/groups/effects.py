@@ -2,6 +2,7 @@
 
 import msgspec
 
+from headrace.groups.consumers.events import ConsumerHeartbeat, ConsumerHeartbeatResult
 from headrace.groups.errors import GroupError, InstanceProblem
 from headrace.groups.events import (
     Commit,
@@ -108,7 +109,7 @@ ClassicResult = (
     | DeleteGroupResult
     | DeleteOffsetsResult
 )
-Result = ClassicResult | InstanceResult
+Result = ClassicResult | InstanceResult | ConsumerHeartbeatResult
 
 
 Effect = machines.Effect[GroupChange, TimerKey, Result]
@@ -134,5 +135,7 @@ def refusal(request: Request, error: GroupError, why: str = "") -> Result:  # no
             return DeleteGroupResult(error=error)
         case DeleteOffsets():
             return DeleteOffsetsResult(error=error, partitions=dict.fromkeys(request.partitions, error))
+        case ConsumerHeartbeat():
+            return ConsumerHeartbeatResult(error=error, message=why, member_id=request.member_id)
         case _:
             return InstanceRefused(InstanceProblem.UNAVAILABLE, f"the group is not available: {why or error.name}")

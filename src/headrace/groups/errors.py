@@ -42,6 +42,24 @@ class GroupError(Enum):
     """Storage rejected a change, or the group ended. Retry."""
     NOT_COORDINATOR = auto()
     """Another broker coordinates the group. Find it again."""
+    INVALID_REQUEST = auto()
+    """A field of the request has an invalid value."""
+    UNSUPPORTED_VERSION = auto()
+    """A member of a newer kind of group used a version that does not know its epoch."""
+    FENCED_MEMBER_EPOCH = auto()
+    """The member's epoch differs from the group's: give up all partitions and join again."""
+    STALE_MEMBER_EPOCH = auto()
+    """The member's epoch differs from the group's: try again with the one of the next heartbeat."""
+    UNRELEASED_INSTANCE_ID = auto()
+    """A live member has this instance ID."""
+    UNSUPPORTED_ASSIGNOR = auto()
+    """The server does not have the named assignor."""
+    INVALID_REGULAR_EXPRESSION = auto()
+    """The subscribed pattern is invalid. Checked by the caller."""
+    TOPIC_AUTHORIZATION_FAILED = auto()
+    """The member may not describe a topic that it names. Checked by the caller."""
+    UNKNOWN_TOPIC_ID = auto()
+    """No topic has this ID. Checked by the caller."""
 
 
 class InstanceProblem(Enum):

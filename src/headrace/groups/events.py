@@ -9,6 +9,7 @@ from uuid import UUID
 
 import msgspec
 
+from headrace.groups.consumers.events import ConsumerNotice, ConsumerRequest
 from headrace.groups.instances.events import Delivered, InstanceRequest
 from headrace.groups.model import OffsetAndMetadata, TopicPartition
 from headrace.groups.pending_offsets import Guard
@@ -175,5 +176,7 @@ class DropTopic(msgspec.Struct, frozen=True):
 
 ClassicRequest = Join | Sync | Heartbeat | Leave | Commit | TxnOffsetCommit | EndOffsets | DeleteGroup | DeleteOffsets
 ClassicEvent = ClassicRequest | TimerFired | DropTopic | TransactionLost
-Request = ClassicRequest | InstanceRequest | Delivered
-Event = ClassicEvent | InstanceRequest | Delivered
+Request = ClassicRequest | InstanceRequest | Delivered | ConsumerRequest
+Notice = TimerFired | DropTopic | TransactionLost | ConsumerNotice
+"""Events without a reply."""
+Event = Request | Notice

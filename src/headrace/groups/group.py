@@ -8,9 +8,10 @@ from collections.abc import Hashable, Mapping
 
 from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.classic.states import GroupState
+from headrace.groups.consumers.events import ConsumerHeartbeat, Resolved, TopicsChanged
 from headrace.groups.description import GroupDescription, described_as_balanced
 from headrace.groups.effects import Effect
-from headrace.groups.errors import InstanceError, InstanceProblem
+from headrace.groups.errors import GroupError, InstanceError, InstanceProblem
 from headrace.groups.events import ClassicEvent, DropTopic, Event, TimerFired
 from headrace.groups.instances.events import (
     Beat,
@@ -113,6 +114,10 @@ class Group:
                 taken = event.topic in self.balanced and self.balanced[event.topic].delivered(event, turn)
                 if event.token is not None:
                     turn.reply(event.token, Taken() if taken else _forgotten(self.name))
+            case ConsumerHeartbeat():
+                turn.refuse(event, GroupError.GROUP_ID_NOT_FOUND)
+            case TopicsChanged() | Resolved():
+                pass  # No member of the classic group or of a section needs it.
             case TimerFired(key) if key.section:
                 if turn.take_timer(key):
                     self._fired(key, turn)

@@ -1,5 +1,6 @@
 """A group's stored form."""
 
+from enum import Enum
 from typing import Annotated
 from uuid import UUID
 
@@ -42,10 +43,21 @@ class StoredMember(msgspec.Struct, frozen=True, kw_only=True):
     assignment: bytes
 
 
-class GroupHeader(msgspec.Struct, frozen=True, kw_only=True):
-    """State of a group other than members and offsets."""
+class GroupKind(Enum):
+    """Protocol of a group's members, as ListGroups shows it."""
+
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
+    """KIP-848."""
+    SHARE = "share"
+    """KIP-932."""
+
+
+class GroupHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """State of a group other than members and offsets. Older servers skip fields that they do not know."""
 
     generation: int
+    """Of a newer kind: its epoch, from which a classic group continues."""
     protocol_type: str | None
     protocol: str | None
     leader: str | None
@@ -53,6 +65,71 @@ class GroupHeader(msgspec.Struct, frozen=True, kw_only=True):
     """Since when the group has had no members. Offset retention counts from here."""
     unsettled: bool = False
     """A member has left since `generation` was assigned: after a restart the others must rejoin."""
+    kind: GroupKind = GroupKind.CLASSIC
+    epoch: int = 0
+    """Of a newer kind: raised by each change of members, subscriptions or topics."""
+    target_epoch: int = 0
+    """Epoch of the last target assignment, at most `epoch`."""
+
+
+class TopicFacts(msgspec.Struct, frozen=True, gc=False):
+    """An existing topic, as a group needs it."""
+
+    topic_id: UUID
+    partitions: int
+    """Their number."""
+
+
+class StoredPartitions(msgspec.Struct, frozen=True):
+    """What a member of a consumer group has of one topic."""
+
+    topic_id: UUID
+    granted: tuple[tuple[int, tuple[int, ...]], ...]
+    """Epoch in which they were granted, and partitions."""
+
+
+class StoredConsumer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Stored member of a consumer group (KIP-848)."""
+
+    member_id: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    topics: tuple[str, ...] = ()
+    """Subscribed names."""
+    pattern: str = ""
+    """Subscribed regular expression. Empty: none."""
+    assignor: str | None = None
+    """Server assignor that the member names."""
+    epoch: int
+    previous_epoch: int
+    """Accepted for one request more, because a response may be lost."""
+    state: str
+    """A `groups.consumers.member.MemberState`."""
+    held: dict[str, StoredPartitions] = {}
+    """Topic -> partitions, including `revoking`."""
+    revoking: dict[str, tuple[int, ...]] = {}
+    """Topic -> partitions that the member must give up first."""
+    target: dict[str, tuple[int, ...]] = {}
+    """Topic -> partitions that the member should have."""
+    has_left: bool = False
+    """A static member that left for a while (epoch -2) and keeps its partitions."""
+    session_timeout_ms: int | None = None
+    """Of a member with the classic protocol only."""
+    protocols: tuple[tuple[str, bytes], ...] = ()
+    """Of a member with the classic protocol only."""
+
+    @property
+    def field(self) -> str:
+        """Name in the group's main hash, which older servers skip and delete whole."""
+        return f"{CONSUMER_FIELD}{self.member_id}"
+
+
+CONSUMER_FIELD = "consumer:"
+StoredField = StoredConsumer
+"""Value of a field of its own in a group's main hash."""
 
 
 class OffsetAndMetadata(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -163,11 +240,14 @@ class StoredGroup(msgspec.Struct, frozen=True, kw_only=True):
     """One section per topic."""
     pending: dict[PendingKey, PendingOffset] = {}
     """Offsets of transactions that have not ended here."""
+    fields: tuple[StoredField, ...] = ()
+    """Members of newer kinds."""
 
 
 def is_nothing(group: StoredGroup) -> bool:
     """Whether the group has no stored state."""
-    return group.header is None and not (group.members or group.positions or group.balanced or group.pending)
+    some = group.members or group.positions or group.balanced or group.pending or group.fields
+    return group.header is None and not some
 
 
 class SaveHeader(msgspec.Struct, frozen=True):
@@ -224,6 +304,18 @@ class DropBalanced(msgspec.Struct, frozen=True):
     topic: str
 
 
+class SaveField(msgspec.Struct, frozen=True):
+    """Add or replace a member of a newer kind."""
+
+    value: StoredField
+
+
+class DropField(msgspec.Struct, frozen=True):
+    """Remove a member of a newer kind, by the name of its field."""
+
+    field: str
+
+
 class DropGroup(msgspec.Struct, frozen=True):
     """Remove the group with all its state."""
 
@@ -238,5 +330,7 @@ GroupChange = (
     | DropPending
     | SaveBalanced
     | DropBalanced
+    | SaveField
+    | DropField
     | DropGroup
 )

@@ -5,6 +5,7 @@ from types import MappingProxyType
 
 from headrace.groups.model import (
     DropBalanced,
+    DropField,
     DropGroup,
     DropMember,
     DropOffsets,
@@ -13,11 +14,13 @@ from headrace.groups.model import (
     GroupHeader,
     OffsetAndMetadata,
     SaveBalanced,
+    SaveField,
     SaveHeader,
     SaveMember,
     SaveOffsets,
     SavePending,
     StoredBalanced,
+    StoredField,
     StoredGroup,
     StoredMember,
     TopicPartition,
@@ -36,6 +39,7 @@ class Snapshot:
         self.pending = PendingOffsets(stored.pending)
         """Durable pending offsets."""
         self._sections: dict[str, StoredBalanced] = {section.topic: section for section in stored.balanced}
+        self._fields: dict[str, StoredField] = {value.field: value for value in stored.fields}
 
     @classmethod
     def empty(cls, name: str) -> "Snapshot":
@@ -50,6 +54,10 @@ class Snapshot:
                     self.pending.put(pending)
                 case DropPending(keys):
                     self.pending.remove(keys)
+                case SaveField(value):
+                    self._fields[value.field] = value
+                case DropField(field):
+                    self._fields.pop(field, None)
                 case _:
                     self._apply(change)
 
@@ -76,6 +84,7 @@ class Snapshot:
                 self._positions.clear()
                 self.pending.clear()
                 self._sections.clear()
+                self._fields.clear()
 
     @property
     def stored(self) -> StoredGroup:
@@ -87,6 +96,7 @@ class Snapshot:
             positions=dict(self._positions),
             balanced=tuple(self._sections[topic] for topic in sorted(self._sections)),
             pending=dict(self.pending.all()),
+            fields=tuple(self._fields.values()),
         )
 
     @property
@@ -110,9 +120,11 @@ class Snapshot:
         if len(self.pending):
             changes.append(SavePending(dict(self.pending.all())))
         changes += [SaveBalanced(section) for section in self._sections.values()]
+        changes += [SaveField(value) for value in self._fields.values()]
         return tuple(changes)
 
     @property
     def nothing(self) -> bool:
         """Whether storage has nothing of the group."""
-        return self._header is None and not (self._members or self._positions or self._sections or len(self.pending))
+        some = self._members or self._positions or self._sections or len(self.pending) or self._fields
+        return self._header is None and not some

@@ -23,6 +23,10 @@ class TimerKind(Enum):
     """The next offset, or empty group, to expire."""
     INSTANCE = "instance"
     """An instance's next request (balanced sections)."""
+    REVOCATION = "revocation"
+    """The acknowledgement of what a member of a consumer group must give up (its rebalance timeout)."""
+    TARGET = "target"
+    """The next target assignment of a group of a newer kind."""
     UNUSED = "unused"
     """The next check whether a balanced section is used."""
 
@@ -67,6 +71,16 @@ def sync() -> TimerKey:
 def retention() -> TimerKey:
     """Return the timer of expiry of offsets and empty groups."""
     return TimerKey(TimerKind.RETENTION)
+
+
+def revocation(member_id: str) -> TimerKey:
+    """Return the timer of a member that must give up partitions."""
+    return TimerKey(TimerKind.REVOCATION, member_id)
+
+
+def target() -> TimerKey:
+    """Return the timer of the next target assignment."""
+    return TimerKey(TimerKind.TARGET)
 
 
 def instance(topic: str, name: str) -> TimerKey:

@@ -3,13 +3,14 @@
 from collections.abc import Hashable
 from typing import NamedTuple
 
+from headrace.groups.consumers.events import ConsumerRequest
 from headrace.groups.effects import Effect, Result, refusal
 from headrace.groups.errors import GroupError
 from headrace.groups.events import ClassicRequest
 from headrace.groups.model import GroupChange
 from headrace.groups.timers import TimerKey
 from headrace.machines.deadlines import Deadlines
-from headrace.machines.effects import Now, Persist, Reply
+from headrace.machines.effects import Command, Now, Persist, Reply
 
 
 class Room(NamedTuple):
@@ -31,7 +32,7 @@ _LARGEST_SHARE = 16
 class Turn:
     """Collects changes, timers and replies of one event."""
 
-    __slots__ = ("_deadlines", "_replies", "changes", "now_ms", "room", "ticks_ms")
+    __slots__ = ("_commands", "_deadlines", "_replies", "changes", "now_ms", "room", "ticks_ms")
 
     def __init__(self, now: Now, deadlines: Deadlines[TimerKey], room: Room = UNBOUNDED) -> None:
         self.room = room
@@ -40,6 +41,7 @@ class Turn:
         self.changes: list[GroupChange] = []
         self._deadlines = deadlines
         self._replies: list[Reply[Result]] = []
+        self._commands: list[Command] = []
 
     def save(self, *changes: GroupChange) -> None:
         """Make changes durable before any reply of this turn."""
@@ -69,11 +71,15 @@ class Turn:
         """Answer a request."""
         self._replies.append(Reply(token, result))
 
-    def refuse(self, request: ClassicRequest, error: GroupError) -> None:
-        """Reject a request with an error."""
-        self._replies.append(Reply(request.token, refusal(request, error)))
+    def refuse(self, request: ClassicRequest | ConsumerRequest, error: GroupError, why: str = "") -> None:
+        """Reject a request with an error. Some results carry the reason."""
+        self._replies.append(Reply(request.token, refusal(request, error, why)))
+
+    def command(self, command: Command) -> None:
+        """Have the runner perform this after the changes."""
+        self._commands.append(command)
 
     def effects(self) -> list[Effect]:
-        """Return all effects in order: changes in one step, timers, replies."""
+        """Return all effects in order: changes in one step, timers, replies, commands."""
         persist: list[Effect] = [Persist(tuple(self.changes))] if self.changes else []
-        return [*persist, *self._deadlines.effects(), *self._replies]
+        return [*persist, *self._deadlines.effects(), *self._replies, *self._commands]

@@ -5,6 +5,7 @@ from headrace.protocol.notation import MessageTable, parse
 from headrace.protocol.tables import (
     acls,
     cluster,
+    consumer_groups,
     fetch,
     groups,
     offsets,
@@ -24,6 +25,7 @@ TABLES: list[MessageTable] = [
         fetch,
         cluster,
         groups,
+        consumer_groups,
         offsets,
         transactions,
         topics,

@@ -11,6 +11,7 @@ import msgspec
 from headrace.aio.tasks import in_slices
 from headrace.groups.model import (
     DropBalanced,
+    DropField,
     DropGroup,
     DropMember,
     DropOffsets,
@@ -20,6 +21,7 @@ from headrace.groups.model import (
     PendingKey,
     PendingOffset,
     SaveBalanced,
+    SaveField,
     SaveHeader,
     SaveMember,
     SaveOffsets,
@@ -46,7 +48,7 @@ _ENCODED_AT_ONCE = 1_000
 """Changes that are encoded in one turn of the event loop. A group may have 10,000 members."""
 _PIECE = 500
 """Committed offsets per script: 1 ms of the event loop and 1 ms of Redis, which block all other clients."""
-_MERGED = "MmPpTt"
+_MERGED = "MmPpTtFf"
 """Kinds of changes that are merged with their neighbors of the same kind."""
 
 
@@ -132,18 +134,20 @@ class RedisGroups:
 
     async def _load(self, name: str, view: int | None = None) -> StoredGroup:
         number = self._fence.number if view is None else view
-        header, members, positions, sections, pending = await self._call(
+        header, members, positions, sections, pending, others = await self._call(
             "load_group", self._keys(name), self._epoch(number)
         )
         # The group continues with its readable members and offsets.
         bad: list[str] = []
         places = zip(positions[::2], positions[1::2], strict=True)
         keys = zip(pending[::2], pending[1::2], strict=True)
+        fields = zip(others[::2], others[1::2], strict=True)
         read_header = _readable(registry.header, header, "its header", bad) if header else None
         read_members = _all_readable(registry.member, members, "a member", bad)
+        read_fields = _all_readable(registry.group_field, fields, "a member", bad)
         if bad:
             # Header and members belong together. Clients join again at the committed offsets.
-            read_header, read_members = None, []
+            read_header, read_members, read_fields = None, [], []
         found = StoredGroup(
             name=name,
             header=read_header,
@@ -153,6 +157,7 @@ class RedisGroups:
                 sorted(_all_readable(registry.section, sections, "a section", bad), key=lambda each: each.topic)
             ),
             pending=dict(_all_readable(_pending, keys, "a pending offset", bad)),
+            fields=tuple(each for each in read_fields if each is not None),
         )
         if bad:
             self._unreadable.note(self._kind, name, "; ".join(bad[:_MOST_SAID]))
@@ -245,7 +250,7 @@ async def _told(changes: Sequence[GroupChange]) -> list[str | bytes | int]:
     return [part for kind, arguments in runs for part in (kind, len(arguments), *arguments)]
 
 
-def _encoded(change: GroupChange) -> tuple[str, list[str | bytes]]:  # noqa: PLR0911 - one line per change
+def _encoded(change: GroupChange) -> tuple[str, list[str | bytes]]:  # noqa: C901, PLR0911 - one line per change
     match change:
         case SaveHeader(header):
             return "H", [registry.encode(header)]
@@ -271,5 +276,9 @@ def _encoded(change: GroupChange) -> tuple[str, list[str | bytes]]:  # noqa: PLR
             return "B", [section.topic, registry.encode(section)]
         case DropBalanced(topic):
             return "b", [topic]
+        case SaveField(value):
+            return "F", [value.field, registry.encode(value)]
+        case DropField(field):
+            return "f", [field]
         case DropGroup():
             return "X", []

@@ -32,7 +32,12 @@ ELEMENTS = 10_000
 """The server's `headrace.request.max.elements`."""
 TOPIC, WIDE, GROUP = "hostile", "hostile-wide", "hostile-group"
 WIDE_PARTITIONS = 200
-BY_NAME = dict.fromkeys((m.ProduceRequest.API_KEY, m.FetchRequest.API_KEY), 12)
+BY_NAME = {
+    m.ProduceRequest.API_KEY: 12,
+    m.FetchRequest.API_KEY: 12,
+    m.OffsetCommitRequest.API_KEY: 9,
+    m.OffsetFetchRequest.API_KEY: 9,
+}
 """The last version of an API that names topics, and not their ids."""
 IDS: dict[str, UUID] = {}
 """The ids of the attacked server's topics."""
@@ -114,6 +119,7 @@ def _seeds() -> dict[int, Callable[[], Message]]:
                 topics=[
                     m.OffsetCommitRequest.OffsetCommitRequestTopic(
                         name=WIDE,
+                        topic_id=IDS.get(WIDE, ZERO_UUID),
                         partitions=[
                             m.OffsetCommitRequest.OffsetCommitRequestPartition(
                                 partition_index=0, committed_offset=0, committed_metadata=""

@@ -28,7 +28,7 @@ async def test_a_commit_is_of_the_topic_that_was_there_when_its_partitions_were_
         return CommitResult(partitions=dict.fromkeys(commit.positions))
 
     broker = SimpleNamespace(
-        topics=SimpleNamespace(get=get, partition=lambda *_: None),
+        topics=SimpleNamespace(referred=get, partition=lambda *_: None),
         groups=SimpleNamespace(request=take),
         lane=CooperativeScheduler(),
     )

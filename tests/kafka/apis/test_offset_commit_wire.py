@@ -1,13 +1,16 @@
 """OffsetCommit on the wire: accepted members and fields."""
 
+from uuid import UUID
+
 import pytest
 from tests.harness.wire import Wire
 from tests.kafka.group_requests import commit, committed, join, sync
 
 from headrace.kafka.errors import Code
+from headrace.protocol.messages import OffsetCommitRequest
 
 
-@pytest.mark.parametrize("version", range(2, 9))
+@pytest.mark.parametrize("version", range(2, 11))
 def test_commits_without_a_member(wire: Wire, topic: str, version: int) -> None:
     wire.create(topic)
     assert commit(wire, topic, {(topic, 0): 7}, metadata="a note", version=version) == [0]
@@ -18,6 +21,26 @@ def test_a_commit_takes_the_partitions_that_exist(wire: Wire, topic: str) -> Non
     wire.create(topic)
     unknown = Code.UNKNOWN_TOPIC_OR_PARTITION
     assert commit(wire, topic, {(f"{topic}-gone", 0): 1, (topic, 0): 2, (topic, 5): 3}) == [unknown, 0, unknown]
+    assert committed(wire, topic, topic)[0] == 2
+
+
+def test_a_commit_by_topic_ids(wire: Wire, topic: str) -> None:
+    wire.create(topic)
+    known = wire.topic_id(topic)
+    partitions = [
+        OffsetCommitRequest.OffsetCommitRequestPartition(
+            partition_index=index, committed_offset=2, committed_metadata=""
+        )
+        for index in (0, 5)
+    ]
+    named = [
+        OffsetCommitRequest.OffsetCommitRequestTopic(topic_id=topic_id, partitions=partitions)
+        for topic_id in (known, UUID(int=5), UUID(int=6))
+    ]
+    answer = wire.ask(OffsetCommitRequest(group_id=topic, topics=named), 10)
+    codes = {each.topic_id: [one.error_code for one in each.partitions] for each in answer.topics}
+    unknown = [Code.UNKNOWN_TOPIC_ID] * 2
+    assert codes == {known: [0, Code.UNKNOWN_TOPIC_OR_PARTITION], UUID(int=5): unknown, UUID(int=6): unknown}
     assert committed(wire, topic, topic)[0] == 2
 
 

@@ -27,14 +27,17 @@ from headrace.groups.model import (
     PendingKey,
     PendingOffset,
     SaveBalanced,
+    SaveField,
     SaveHeader,
     SaveMember,
     SaveOffsets,
     SavePending,
     StoredBalanced,
+    StoredConsumer,
     StoredInstance,
     StoredMember,
     StoredOwner,
+    StoredPartitions,
     StoredStart,
     TopicPartition,
 )
@@ -95,6 +98,26 @@ SECTION = StoredBalanced(
         2: StoredStart(9, StartKind.AT_TIME, NOW_MS + 60_000),
     },
 )
+CONSUMER = StoredConsumer(
+    member_id="m-2",
+    instance_id="static",
+    rack_id="r",
+    client_id="c",
+    client_host="127.0.0.1",
+    rebalance_timeout_ms=300_000,
+    topics=("flights",),
+    pattern="fl.*",
+    assignor="uniform",
+    epoch=7,
+    previous_epoch=6,
+    state="UNREVOKED",
+    held={"flights": StoredPartitions(TOPIC.id, ((5, (0,)), (6, (1,))))},
+    revoking={"flights": (1,)},
+    target={"flights": (0,)},
+    has_left=True,
+    session_timeout_ms=45_000,
+    protocols=(("range", b"\x00\x01\xff"),),
+)
 DOCUMENTS = {("tags", "1f"): b'{"team":"blue"}', ("tags", "2e"): b"\x00\xff", ("pools", "1f"): b"{}"}
 
 
@@ -132,7 +155,10 @@ async def write(url: str) -> None:
     assert await storage.topics.allocate_producer_ids(1_000) == 0
     await storage.groups.save(
         "board",
-        [SaveHeader(HEADER), SaveMember(MEMBER), SaveOffsets(POSITIONS), SavePending(PENDING), SaveBalanced(SECTION)],
+        [
+            *(SaveHeader(HEADER), SaveMember(MEMBER), SaveOffsets(POSITIONS), SavePending(PENDING)),
+            *(SaveBalanced(SECTION), SaveField(CONSUMER)),
+        ],
     )
     await storage.documents.save(DOCUMENTS)
     await first.mirror_offset("board", 5)
@@ -258,6 +284,7 @@ async def _read_back(url: str) -> None:
     assert second.log_end == 0
     (group,) = await storage.groups.load()
     assert (group.header, group.members, group.positions) == (HEADER, (MEMBER,), POSITIONS)
+    assert group.fields == (CONSUMER,)
     assert group.balanced == (SECTION,)
     assert group.pending == PENDING
     for kind in ("tags", "pools"):

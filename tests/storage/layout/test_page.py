@@ -13,9 +13,11 @@ from headrace.groups.model import (
     OffsetAndMetadata,
     PendingOffset,
     StoredBalanced,
+    StoredConsumer,
     StoredInstance,
     StoredMember,
     StoredOwner,
+    StoredPartitions,
     StoredStart,
 )
 from headrace.storage.layout import LAYOUT_VERSION, entries, segments
@@ -107,7 +109,7 @@ def test_fields_of_a_transactional_id() -> None:
 
 
 def test_fields_of_a_group() -> None:
-    fields = [name.replace("<topic>", "flights") for name in column("field of a group")]
+    fields = [name.replace("<topic>", "flights").replace("<member id>", "m-2") for name in column("field of a group")]
     assert sorted(fields) == sorted(GOLDEN["headrace:group:{default/board}"])
 
 
@@ -116,6 +118,7 @@ def test_fields_of_a_group() -> None:
     [
         *(Topic, GroupHeader, StoredMember, OffsetAndMetadata, PendingOffset),
         *(StoredBalanced, StoredInstance, StoredOwner, StoredStart, StoredTransaction),
+        *(StoredConsumer, StoredPartitions),
     ],
 )
 def test_fields_of_values(kind: type[msgspec.Struct]) -> None:

@@ -10,6 +10,7 @@ from headrace.groups.model import (
     PendingKey,
     PendingOffset,
     StoredBalanced,
+    StoredConsumer,
     StoredInstance,
     StoredMember,
     StoredOwner,
@@ -91,3 +92,20 @@ def test_a_pending_offset_is_named_by_its_producer_and_partition() -> None:
 def test_a_pending_offset_comes_back_as_it_went() -> None:
     pending = PendingOffset(producer_epoch=0, transactional_id="tx", number=0, position=POSITION, overtaken=True)
     assert registry.pending(registry.encode(pending)) == pending
+
+
+def test_a_member_of_a_newer_kind_comes_back_as_it_went() -> None:
+    consumer = StoredConsumer(
+        member_id="ü:1",
+        client_id="c",
+        client_host="h",
+        rebalance_timeout_ms=1,
+        epoch=3,
+        previous_epoch=2,
+        state="STABLE",
+    )
+    assert registry.group_field((consumer.field.encode(), registry.encode(consumer))) == consumer
+
+
+def test_a_field_of_a_later_version_is_passed_over() -> None:
+    assert registry.group_field((b"later:x", b"anything")) is None

@@ -18,7 +18,7 @@ from headrace.broker.ports import GroupStorage
 from headrace.broker.runtime.clock import Timer
 from headrace.groups.effects import Effect, HeartbeatResult, Result, refusal
 from headrace.groups.errors import GroupError
-from headrace.groups.events import DropTopic, Event, Heartbeat, Request, TimerFired, TransactionLost
+from headrace.groups.events import DropTopic, Event, Heartbeat, Notice, Request, TimerFired
 from headrace.groups.group import Group
 from headrace.groups.instances.model import Reservation
 from headrace.groups.model import (
@@ -340,7 +340,7 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
     def refusal(self, request: Event, reason: str) -> Result:
         """See `Runner`."""
         error = GroupError.NOT_COORDINATOR if self.moved else GroupError.COORDINATOR_NOT_AVAILABLE
-        assert not isinstance(request, TimerFired | DropTopic | TransactionLost), "no caller waits for those"
+        assert not isinstance(request, Notice), "no caller waits for those"
         return refusal(request, error, reason)
 
     def call_off(self) -> None:

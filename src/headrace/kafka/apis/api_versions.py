@@ -3,24 +3,46 @@
 Behavior
 - Lists the APIs of the listener. With `oci.kafka=strict` these are fewer.
 - The feature `transaction.version` is 2 (KIP-890), where transactions are offered: clients use the newer protocol.
+- The feature `group.version` is 1 (KIP-848), where its API is offered.
 - A newer version than 4 gets UNSUPPORTED_VERSION in the body format of version 0 (KIP-511).
 
 Version notes
 - 3: flexible. The server validates the client's software name and version.
-- 4: a feature may be supported from version 0 on. Here it is 1, which older clients accept as well.
+- 4: a feature may be supported from level 0 on. Older clients do not accept this, so older versions leave it out.
 """
 
 import re
+from typing import NamedTuple
 
 from headrace.kafka.errors import Code
 from headrace.kafka.server.registry import register
 from headrace.kafka.server.request_context import RequestContext
-from headrace.protocol.messages import ApiVersionsRequest, ApiVersionsResponse, EndTxnRequest
+from headrace.protocol.messages import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    ConsumerGroupHeartbeatRequest,
+    EndTxnRequest,
+)
 from headrace.security.access.required_acls import ANYBODY
 
 _SOFTWARE_FROM = 3
-_FEATURE, _LEVEL = "transaction.version", 2
-"""Kafka's feature for the version of transactions, and its level. It cannot be changed."""
+_ZERO_FROM = 4
+
+
+class Feature(NamedTuple):
+    """A feature of Kafka, at a level that cannot be changed."""
+
+    name: str
+    lowest: int
+    level: int
+    api_key: int
+    """It is offered where this API is."""
+
+
+FEATURES = (
+    Feature("group.version", 0, 1, ConsumerGroupHeartbeatRequest.API_KEY),
+    Feature("transaction.version", 1, 2, EndTxnRequest.API_KEY),
+)
 _LONGEST = 100
 """Characters of a name and a version of software that are kept for the list of clients."""
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -35,14 +57,21 @@ def _offered(context: RequestContext) -> list[ApiVersionsResponse.ApiVersion]:
 
 def _response(context: RequestContext) -> ApiVersionsResponse:
     response = ApiVersionsResponse(api_keys=_offered(context))
-    if EndTxnRequest.API_KEY in context.channel.served:
-        response.supported_features = [
-            ApiVersionsResponse.SupportedFeatureKey(name=_FEATURE, min_version=1, max_version=_LEVEL)
-        ]
-        response.finalized_features_epoch = 0
-        response.finalized_features = [
-            ApiVersionsResponse.FinalizedFeatureKey(name=_FEATURE, min_version_level=_LEVEL, max_version_level=_LEVEL)
-        ]
+    features = [feature for feature in FEATURES if feature.api_key in context.channel.served]
+    if not features:
+        return response
+    response.supported_features = [
+        ApiVersionsResponse.SupportedFeatureKey(name=each.name, min_version=each.lowest, max_version=each.level)
+        for each in features
+        if each.lowest > 0 or context.version >= _ZERO_FROM
+    ]
+    response.finalized_features_epoch = 0
+    response.finalized_features = [
+        ApiVersionsResponse.FinalizedFeatureKey(
+            name=each.name, min_version_level=each.level, max_version_level=each.level
+        )
+        for each in features
+    ]
     return response
 
 

@@ -61,7 +61,7 @@ async def handle(request: OffsetDeleteRequest, context: RequestContext) -> Answe
         assert isinstance(result, DeleteOffsetsResult)
         if result.error is not None:
             return OffsetDeleteResponse(error_code=code_of(result.error), topics=[])
-        errors.update(result.partitions)
+        errors.update({place: code_of(error) for place, error in result.partitions.items()})
     if context.done:
         return OffsetDeleteResponse(topics=[])
     context.changed(f"positions of group {request.group_id} deleted: {len(found)} partitions")

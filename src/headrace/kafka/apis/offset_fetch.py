@@ -1,4 +1,4 @@
-"""OffsetFetch (9), versions 1-8.
+"""OffsetFetch (9), versions 1-10.
 
 Behavior
 - A partition without a committed offset, or an unknown group, has offset -1 and empty metadata, without an error.
@@ -15,18 +15,21 @@ Version notes
 - 5: leader epochs. 6: flexible. 7: require stable. Partitions with offsets of open transactions then have
   UNSTABLE_OFFSET_COMMIT, and clients try again.
 - 8: many groups per request (KIP-709).
+- 9: a member of a consumer group has its member id and epoch (KIP-848). 10: topics by id. If all are selected, a topic
+  that this broker does not know is left out.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from sys import getsizeof
 from typing import Any
+from uuid import UUID
 
 from headrace.broker.admin.acl_authorizer import Grants
 from headrace.groups.errors import GroupError
 from headrace.groups.model import OffsetAndMetadata, TopicPartition
 from headrace.kafka.denied import Refusal, Refused, Rest, Steps
 from headrace.kafka.errors import Code, code_of
-from headrace.kafka.required_acls import groups, topics
+from headrace.kafka.required_acls import groups, referred_names, topics
 from headrace.kafka.server.registry import register
 from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.server.timeouts import OF_POSITIONS
@@ -40,6 +43,7 @@ _NOTHING = OffsetAndMetadata(offset=-1)
 _POSITION_BYTES = 250
 """Memory for one committed offset while the response is built, without its metadata."""
 _AT_ONCE = 500
+_IDS_FROM = 10
 _AGAIN = Code.COORDINATOR_LOAD_IN_PROGRESS
 """The error after which every client retries, with the coordinator of that time.
 
@@ -86,6 +90,11 @@ async def _positions(context: RequestContext, group: str, asked: Asked) -> Answe
     return found
 
 
+def _referred(topic: Any, context: RequestContext) -> str | UUID:
+    referred: str | UUID = topic.name if context.version < _IDS_FROM else topic.topic_id
+    return referred
+
+
 def _groups(request: OffsetFetchRequest, context: RequestContext) -> Iterable[str]:
     if context.version >= 8:
         return (asked.group_id for asked in request.groups)
@@ -94,7 +103,8 @@ def _groups(request: OffsetFetchRequest, context: RequestContext) -> Iterable[st
 
 def _topics(request: OffsetFetchRequest, context: RequestContext) -> Iterable[str]:
     if context.version >= 8:
-        return (topic.name for asked in request.groups for topic in asked.topics or ())
+        every = (topic for asked in request.groups for topic in asked.topics or ())
+        return referred_names((_referred(topic, context) for topic in every), context)
     return (topic.name for topic in request.topics or ())
 
 
@@ -117,23 +127,27 @@ _ONE = OffsetFetchResponse.OffsetFetchResponseTopic, OffsetFetchResponse.OffsetF
 _MANY = OffsetFetchResponse.OffsetFetchResponseTopics, OffsetFetchResponse.OffsetFetchResponsePartitions
 
 
-def _without(asked: Any, structures: Any, refused: Refused) -> Any:
+def _without(asked: Any, structures: Any, refused: Refused, context: RequestContext) -> Any:
     if asked.topics is None:
         return []
     kept, answers = [], []
     for topic in asked.topics:
-        no = refused.get((ResourceType.TOPIC, topic.name))
+        names = referred_names((_referred(topic, context),), context)
+        no = refused.first((ResourceType.TOPIC, name) for name in names)
         if no is None:
             kept.append(topic)
         else:
-            answers.append(_no_topic(structures, topic.name, topic.partition_indexes, no.code))
+            answer = _no_topic(structures, topic.name, topic.partition_indexes, no.code)
+            if structures is _MANY:
+                answer.topic_id = topic.topic_id
+            answers.append(answer)
     asked.topics = kept
     return answers
 
 
 def _take_out(request: OffsetFetchRequest, context: RequestContext, refused: Refused) -> Steps:
     if context.version >= 8:
-        return (yield from _take_out_of_many(request, refused))
+        return (yield from _take_out_of_many(request, context, refused))
     yield
     no = refused.get((ResourceType.GROUP, request.group_id))
     if no is not None:
@@ -142,11 +156,11 @@ def _take_out(request: OffsetFetchRequest, context: RequestContext, refused: Ref
             yield
             refusals.append(_no_topic(_ONE, topic.name, topic.partition_indexes, no.code))
         return Rest(_refused(context, refusals, no.code))
-    answers = _without(request, _ONE, refused)
+    answers = _without(request, _ONE, refused, context)
     return Rest(add=lambda response: response.topics.extend(answers))
 
 
-def _take_out_of_many(request: OffsetFetchRequest, refused: Refused) -> Steps:
+def _take_out_of_many(request: OffsetFetchRequest, context: RequestContext, refused: Refused) -> Steps:
     kept, answers = [], []
     in_group: dict[str, list[Any]] = {}
     for asked in _merged(request.groups):
@@ -154,7 +168,7 @@ def _take_out_of_many(request: OffsetFetchRequest, refused: Refused) -> Steps:
         no = refused.get((ResourceType.GROUP, asked.group_id))
         if no is None:
             kept.append(asked)
-            in_group[asked.group_id] = _without(asked, _MANY, refused)
+            in_group[asked.group_id] = _without(asked, _MANY, refused, context)
         else:
             answers.append(Group(group_id=asked.group_id, topics=[], error_code=no.code))
     request.groups = kept
@@ -176,12 +190,13 @@ def _hide(response: OffsetFetchResponse, _: RequestContext, grants: Grants) -> I
         shown: list[Any] = []
         for topic in holder.topics:
             yield
-            if grants.allow(NEEDS[1], topic.name):
+            # An unknown id says nothing about a topic, and has no name.
+            if not topic.name or grants.allow(NEEDS[1], topic.name):
                 shown.append(topic)
         holder.topics = shown
 
 
-@register(OffsetFetchRequest, 1, 8, needs=NEEDS, refusal=Refusal(take_out=_take_out, hide=_hide), bound=OF_POSITIONS)
+@register(OffsetFetchRequest, 1, 10, needs=NEEDS, refusal=Refusal(take_out=_take_out, hide=_hide), bound=OF_POSITIONS)
 async def handle(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
     """Return the committed offsets of groups."""
     if context.version >= 8:
@@ -245,7 +260,7 @@ async def _answer(context: RequestContext, wanted: Any, structures: Any, *, stab
         again = refused is GroupError.COORDINATOR_NOT_AVAILABLE or broker.groups.moved_lately()
         return [], _AGAIN if again else code_of(refused)
     view = broker.ownership.number
-    asked = None if wanted.topics is None else [(topic.name, topic.partition_indexes) for topic in wanted.topics]
+    asked, ids, unknown = await _named(wanted.topics, context)
     # First: if a transaction ends now, its partitions have an error, not their old offsets.
     unstable = broker.groups.unstable(wanted.group_id) if stable else ()
     try:
@@ -273,4 +288,46 @@ async def _answer(context: RequestContext, wanted: Any, structures: Any, *, stab
         )
         for topic, partitions in found
     ]
+    if context.version >= _IDS_FROM:
+        topics = [topic for topic in topics if _identified(topic, ids, context)] + unknown
     return topics, Code.NONE
+
+
+async def _named(
+    wanted: Iterable[Any] | None, context: RequestContext
+) -> tuple[list[tuple[str, Iterable[int]]] | None, dict[str, UUID], list[Any]]:
+    """Return the topics of a request by name, their ids if it has ids, and the answers for unknown ids."""
+    if wanted is None:
+        return None, {}, []
+    if context.version < _IDS_FROM:
+        return [(topic.name, topic.partition_indexes) for topic in wanted], {}, []
+    named: list[tuple[str, Iterable[int]]] = []
+    ids: dict[str, UUID] = {}
+    unknown: dict[UUID, dict[int, None]] = {}
+    pace = context.pace()
+    async for topic in pace.each(wanted):
+        live = context.broker.topics.with_id(topic.topic_id.bytes)
+        if live is not None:
+            named.append((live.topic.name, topic.partition_indexes))
+            ids[live.topic.name] = topic.topic_id
+            continue
+        places = unknown.setdefault(topic.topic_id, {})
+        async for index in pace.each(topic.partition_indexes):
+            places[index] = None
+    answers = []
+    async for topic_id, places in pace.each(unknown.items()):
+        answer = _no_topic(_MANY, "", places, Code.UNKNOWN_TOPIC_ID)
+        answer.topic_id = topic_id
+        answers.append(answer)
+    return named, ids, answers
+
+
+def _identified(topic: Any, ids: dict[str, UUID], context: RequestContext) -> bool:
+    """Set the id of a topic in a response. Return whether it has one."""
+    topic_id = ids.get(topic.name)
+    if topic_id is None:
+        live = context.broker.topics.find_referred(topic.name)
+        topic_id = None if live is None else live.topic.id
+    if topic_id is not None:
+        topic.topic_id = topic_id
+    return topic_id is not None

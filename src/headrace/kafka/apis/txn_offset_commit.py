@@ -18,7 +18,7 @@ from headrace.broker.coordinator.cluster_transactions import TransactionRefused
 from headrace.groups.effects import CommitResult
 from headrace.groups.events import TxnOffsetCommit
 from headrace.groups.model import OffsetAndMetadata
-from headrace.kafka.apis.offset_commit import answer_of, find_partitions, in_steps
+from headrace.kafka.apis.offset_commit import answer_of, codes_of, find_partitions, in_steps
 from headrace.kafka.denied import Place
 from headrace.kafka.errors import Code, transaction_code
 from headrace.kafka.required_acls import (
@@ -117,5 +117,5 @@ async def handle(request: TxnOffsetCommitRequest, context: RequestContext) -> An
             code = _code(refused, version)
             return lambda _, asked: _outcome(asked, code, None)
         assert isinstance(result, CommitResult)
-        errors.update(result.partitions)
+        errors.update(codes_of(result))
     return answer_of(errors, _outcome)

@@ -3,11 +3,14 @@
 import msgspec
 
 from headrace.groups.model import (
+    CONSUMER_FIELD,
     GroupHeader,
     OffsetAndMetadata,
     PendingKey,
     PendingOffset,
     StoredBalanced,
+    StoredConsumer,
+    StoredField,
     StoredMember,
     TopicPartition,
 )
@@ -21,9 +24,13 @@ _member = msgspec.json.Decoder(StoredMember)
 _position = msgspec.json.Decoder(OffsetAndMetadata)
 _pending = msgspec.json.Decoder(PendingOffset)
 _section = msgspec.json.Decoder(StoredBalanced)
+_fields: dict[str, msgspec.json.Decoder[StoredField]] = {CONSUMER_FIELD: msgspec.json.Decoder(StoredConsumer)}
+"""Beginning of a field's name in a group's main hash -> its decoder."""
 
 
-def encode(value: Topic | GroupHeader | StoredMember | OffsetAndMetadata | PendingOffset | StoredBalanced) -> bytes:
+def encode(
+    value: Topic | GroupHeader | StoredMember | OffsetAndMetadata | PendingOffset | StoredBalanced | StoredField,
+) -> bytes:
     """Encode as JSON."""
     return _encoder.encode(value)
 
@@ -56,6 +63,13 @@ def pending(text: bytes) -> PendingOffset:
 def section(text: bytes) -> StoredBalanced:
     """Decode a balanced section."""
     return _section.decode(text)
+
+
+def group_field(pair: tuple[bytes, bytes]) -> StoredField | None:
+    """Decode a field of a group's main hash. None: a field of another server's version."""
+    name, _, _ = pair[0].partition(b":")
+    decoder = _fields.get(f"{name.decode()}:")
+    return None if decoder is None else decoder.decode(pair[1])
 
 
 def partition_field(partition: TopicPartition) -> str:

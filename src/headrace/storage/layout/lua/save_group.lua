@@ -4,7 +4,7 @@
 -- ARGV: fencing epoch, then changes, each with the number of its arguments:
 --       'H' header | 'M' (member id, member)... | 'm' member id... | 'P' (partition, offset)... | 'p' partition... |
 --       'T' (producer and partition, pending offset)... | 't' producer and partition... |
---       'B' topic, section | 'b' topic | 'X' (drop the group)
+--       'B' topic, section | 'b' topic | 'F' (field, value)... | 'f' field... | 'X' (drop the group)
 -- Reply: OK. Error: FENCED.
 --
 -- allow-oom: consumers continue to commit while Redis is too full for producers.
@@ -20,8 +20,8 @@ end
 if #ARGV == 3 and ARGV[2] == 'X' and redis.call('TYPE', KEYS[1]).ok ~= 'hash' then
   redis.call('DEL', unpack(KEYS))
 end
-local filled = {M = KEYS[2], P = KEYS[3], T = KEYS[4]}
-local emptied = {m = KEYS[2], p = KEYS[3], t = KEYS[4]}
+local filled = {M = KEYS[2], P = KEYS[3], T = KEYS[4], F = KEYS[1]}
+local emptied = {m = KEYS[2], p = KEYS[3], t = KEYS[4], f = KEYS[1]}
 
 -- A call per field takes three times as long for thousands of them. `unpack` has a limit.
 local function many(command, key, first, last)
