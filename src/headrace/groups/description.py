@@ -7,9 +7,12 @@ import msgspec
 from headrace.groups.classic.membership import CONSUMER_PROTOCOL
 from headrace.groups.classic.states import GroupState
 from headrace.groups.consumer_subscription import assignment, subscription
+from headrace.groups.model import GroupKind
 
 BALANCED_PROTOCOL = "balanced"
 """Shown as the assignor of a group with instances."""
+SHARE_PROTOCOL = "share"
+"""Kafka's protocol type of share groups."""
 
 
 class MemberDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +36,7 @@ class GroupDescription(msgspec.Struct, frozen=True, kw_only=True):
     protocol: str
     leader: str | None
     members: tuple[MemberDescription, ...]
+    kind: GroupKind = GroupKind.CLASSIC
 
 
 def described_as_balanced(
@@ -63,4 +67,18 @@ def described_as_balanced(
         protocol=BALANCED_PROTOCOL,
         leader=None,
         members=members,
+    )
+
+
+def described_as_share(name: str, epoch: int, *, has_members: bool) -> GroupDescription:
+    """Describe a share group in lists. ShareGroupDescribe has its members."""
+    return GroupDescription(
+        name=name,
+        state=GroupState.STABLE if has_members else GroupState.EMPTY,
+        generation=epoch,
+        protocol_type=SHARE_PROTOCOL,
+        protocol="",
+        leader=None,
+        members=(),
+        kind=GroupKind.SHARE,
     )

@@ -4,15 +4,16 @@ The classic part is Kafka's group. Each balanced section assigns one topic to OC
 members at a time. Both share committed offsets, so a group can switch APIs.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 
 from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.classic.states import GroupState
+from headrace.groups.configs import GroupConfig
 from headrace.groups.consumers.events import ConsumerHeartbeat, Resolved, TopicsChanged
-from headrace.groups.description import GroupDescription, described_as_balanced
+from headrace.groups.description import GroupDescription, described_as_balanced, described_as_share
 from headrace.groups.effects import Effect
 from headrace.groups.errors import GroupError, InstanceError, InstanceProblem
-from headrace.groups.events import ClassicEvent, DropTopic, Event, TimerFired
+from headrace.groups.events import ClassicEvent, DeleteGroup, DropTopic, Event, TimerFired, TransactionLost
 from headrace.groups.instances.events import (
     Beat,
     CommitCursor,
@@ -31,6 +32,7 @@ from headrace.groups.instances.requests import unreserved
 from headrace.groups.model import (
     DropBalanced,
     DropOffsets,
+    GroupKind,
     GroupSettings,
     OffsetAndMetadata,
     PendingKey,
@@ -41,6 +43,9 @@ from headrace.groups.model import (
 )
 from headrace.groups.offsets import CommittedOffsets
 from headrace.groups.pending_offsets import Guard
+from headrace.groups.sharing import exclusion
+from headrace.groups.sharing.events import AlterShareOffsets, DeleteShareOffsets, ShareHeartbeat
+from headrace.groups.sharing.group import ShareGroup
 from headrace.groups.timers import TimerKey, TimerKind
 from headrace.groups.turn import GROUP_BYTES, UNBOUNDED, Room, Turn
 from headrace.machines.deadlines import Deadlines
@@ -78,19 +83,27 @@ class Group:
         settings: GroupSettings,
         positions: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
         pending: Mapping[PendingKey, PendingOffset] | None = None,
+        config: Callable[[], GroupConfig] = GroupConfig,
     ) -> None:
+        """`config` returns the configuration of this group."""
         self.name = name
         self._settings = settings
         self._positions = CommittedOffsets(positions or {}, pending or {})
         self._deadlines: Deadlines[TimerKey] = Deadlines()
         self.balanced = Sections()
         self.classic = ClassicGroup(name, settings, self._positions, self._deadlines, self.balanced)
+        self.sharing = ShareGroup(name, settings, config, self._deadlines)
 
     @classmethod
-    def restore(cls, stored: StoredGroup, settings: GroupSettings, now: Now) -> "tuple[Group, list[Effect]]":
+    def restore(
+        cls, stored: StoredGroup, settings: GroupSettings, now: Now, config: Callable[[], GroupConfig] = GroupConfig
+    ) -> "tuple[Group, list[Effect]]":
         """Return the stored group and effects that set its timers."""
-        group = cls(stored.name, settings, stored.positions, stored.pending)
+        group = cls(stored.name, settings, stored.positions, stored.pending, config)
         turn = Turn(now, group._deadlines)
+        if stored.header is not None and stored.header.kind is GroupKind.SHARE:
+            group.sharing.restore(stored, turn)
+            return group, turn.effects()
         for section in stored.balanced:
             group.balanced[section.topic] = BalancedGroup.restore(
                 stored.name, section, group._positions, settings, turn
@@ -105,6 +118,9 @@ class Group:
         the server's free memory.
         """
         turn = Turn(now, self._deadlines, room)
+        if self.sharing.exists or isinstance(event, ShareHeartbeat | AlterShareOffsets | DeleteShareOffsets):
+            self._share(event, turn)
+            return turn.effects()
         for section in self.balanced.values():
             section.dismiss_silent(now.ticks_ms if arrived_ms is None else arrived_ms, turn)
         match event:
@@ -132,6 +148,21 @@ class Group:
         for section in self.balanced.values():
             section.finish(turn)
         return turn.effects()
+
+    def _share(self, event: Event, turn: Turn) -> None:
+        match event:
+            case ShareHeartbeat() | AlterShareOffsets() | DeleteShareOffsets():
+                if self.sharing.exists or not self.classic.exists:
+                    self.sharing.take(event, turn)
+                else:
+                    turn.refuse(event, GroupError.GROUP_ID_NOT_FOUND, f"Group {self.name} is not a share group.")
+            case DeleteGroup() | TimerFired() | TopicsChanged() | DropTopic():
+                self.sharing.take(event, turn)
+            case Resolved() | TransactionLost():
+                pass  # A share group has neither patterns nor committed offsets.
+            case _:
+                if event.token is not None:
+                    turn.reply(event.token, exclusion.answer(self.name, event))
 
     def _classic(self, event: ClassicEvent, turn: Turn) -> None:
         before = len(turn.changes)
@@ -217,7 +248,9 @@ class Group:
         return True
 
     def describe(self) -> GroupDescription:
-        """Return the description by instances if any, else by classic members."""
+        """Return the description by instances if any, else by members."""
+        if self.sharing.exists:
+            return described_as_share(self.name, self.sharing.epoch, has_members=bool(self.sharing.members))
         if self.balanced.any_read:
             generation = sum(section.generation for section in self.balanced.values())
             shares = {topic: section.shares() for topic, section in sorted(self.balanced.items())}
@@ -227,12 +260,14 @@ class Group:
     @property
     def state(self) -> GroupState:
         """State as described."""
+        if self.sharing.exists:
+            return GroupState.STABLE if self.sharing.members else GroupState.EMPTY
         return GroupState.STABLE if self.balanced.any_read else self.classic.state
 
     @property
     def size(self) -> int:
         """Number of members and instances."""
-        return self.classic.size + sum(section.size for section in self.balanced.values())
+        return self.classic.size + len(self.sharing.members) + sum(section.size for section in self.balanced.values())
 
     def instances(self) -> dict[str, str]:
         """Return instance names by topic and instance."""
@@ -241,7 +276,9 @@ class Group:
     @property
     def generations(self) -> int:
         """Number of generations, classic and balanced."""
-        return self.classic.generation + sum(section.generation for section in self.balanced.values())
+        return (
+            self.classic.generation + self.sharing.epoch + sum(section.generation for section in self.balanced.values())
+        )
 
     def reservations(self, topic: str, now: Now) -> list[Reservation] | None:
         """Return a section's partitions, if it exists."""
@@ -250,8 +287,8 @@ class Group:
 
     @property
     def member_bytes(self) -> int:
-        """Approximate bytes of classic members and pending ids."""
-        size = self.classic.member_bytes
+        """Approximate bytes of members and pending ids."""
+        size = self.classic.member_bytes or self.sharing.member_bytes
         return size and size + GROUP_BYTES
 
     @property

@@ -7,6 +7,7 @@ from uuid import UUID
 import msgspec
 
 from headrace.groups.instances.model import StartKind
+from headrace.groups.sharing.model import StoredSharer, StoredShareTopic
 
 
 class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,7 +129,7 @@ class StoredConsumer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 CONSUMER_FIELD = "consumer:"
-StoredField = StoredConsumer
+StoredField = StoredConsumer | StoredSharer | StoredShareTopic
 """Value of a field of its own in a group's main hash."""
 
 

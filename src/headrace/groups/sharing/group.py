@@ -9,10 +9,10 @@ from uuid import UUID
 
 from headrace.groups import timers
 from headrace.groups.configs import GroupConfig
-from headrace.groups.errors import GroupError
-from headrace.groups.events import DeleteGroup, DropTopic, TimerFired
 from headrace.groups.consumers.events import TopicsChanged
 from headrace.groups.effects import DeleteGroupResult
+from headrace.groups.errors import GroupError
+from headrace.groups.events import DeleteGroup, DropTopic, TimerFired
 from headrace.groups.model import (
     DropField,
     DropGroup,
