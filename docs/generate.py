@@ -13,6 +13,7 @@ import reference
 import rights
 
 from headrace import spark, testing
+from headrace.broker.config.group_configs import GROUP_KEYS
 from headrace.broker.config.keys import BROKER_KEYS
 from headrace.broker.config.settings import PER_LISTENER
 from headrace.cli import main as cli
@@ -104,6 +105,13 @@ def settings_page() -> str:
             "The server accepts and returns the following keys because clients send them. They have no effect, since a",
             f"log in Redis has no segments, index files or replicas: {idle}.",
             "",
+            "## Configuration of a group",
+            "",
+            "It applies to consumer groups (KIP-848) and share groups (KIP-932), also before they exist. Set it with a",
+            "Kafka client that knows the resource type GROUP, such as `kafka-configs --entity-type groups`. The broker",
+            "settings `group.consumer.min.*`, `group.consumer.max.*` and those of `group.share.*` bound the values.",
+            "",
+            *_keys(GROUP_KEYS, "--add-config"),
         ]
     )
 

@@ -1,6 +1,7 @@
 import pytest
 
-from headrace.topics.config import TOPIC_KEYS, Source, TopicDefaults, check, check_given, describe, resolve
+from headrace.topics.config import TOPIC_KEYS, TopicDefaults, check, check_given, describe, resolve
+from headrace.topics.config_keys import Source
 from headrace.topics.errors import InvalidConfig
 
 KAFKA = TopicDefaults()
@@ -28,9 +29,9 @@ def test_a_description_has_the_source_of_each_value() -> None:
     entries = {entry.key.name: entry for entry in describe({"retention.ms": "10"}, defaults)}
     assert len(entries) == len(TOPIC_KEYS)
     assert entries["retention.ms"].synonyms == (
-        ("10", Source.TOPIC),
-        ("20", Source.BROKER),
-        ("604800000", Source.DEFAULT),
+        ("retention.ms", "10", Source.TOPIC),
+        ("retention.ms", "20", Source.BROKER),
+        ("retention.ms", "604800000", Source.DEFAULT),
     )
     assert entries["retention.ms"].source is Source.TOPIC
     assert (entries["segment.bytes"].value, entries["segment.bytes"].source) == ("1073741824", Source.DEFAULT)

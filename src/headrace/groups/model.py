@@ -6,6 +6,7 @@ from uuid import UUID
 
 import msgspec
 
+from headrace.groups.configs import NewerGroupSettings
 from headrace.groups.instances.model import StartKind
 from headrace.groups.sharing.model import StoredSharer, StoredShareTopic
 
@@ -29,6 +30,7 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     Without a limit, clients that give up and join again under a new id would accumulate.
     """
+    newer: NewerGroupSettings = NewerGroupSettings()
 
 
 class StoredMember(msgspec.Struct, frozen=True, kw_only=True):

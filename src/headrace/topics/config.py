@@ -4,12 +4,11 @@ A topic's own values override broker defaults, which override Kafka's. `resolve`
 """
 
 from collections.abc import Callable, Mapping
-from enum import Enum
 from types import MappingProxyType
 
 import msgspec
 
-from headrace.topics.config_keys import ConfigKey, ConfigType, Value, suggestion
+from headrace.topics.config_keys import ConfigEntry, ConfigKey, ConfigType, Source, Synonym, Value, suggestion
 from headrace.topics.errors import InvalidConfig
 from headrace.topics.native import ADOPTED, DEFAULT_BITS, SEQUENCE_BITS, STORAGE
 from headrace.topics.record_checks import Part, RecordChecks, SubjectNameStrategy, checks_of
@@ -178,24 +177,6 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Checks of each record. None: records are not read."""
 
 
-class Source(Enum):
-    """Source of a configuration value."""
-
-    TOPIC = "topic"
-    BROKER = "broker"
-    DEFAULT = "default"
-
-
-class ConfigEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of a described configuration."""
-
-    key: ConfigKey
-    value: str
-    source: Source
-    synonyms: tuple[tuple[str, Source], ...]
-    """Every applicable (value, source), the effective one first."""
-
-
 def resolve(config: Mapping[str, str], defaults: TopicDefaults) -> TopicConfig:
     """Return `config` over `defaults`.
 
@@ -205,21 +186,21 @@ def resolve(config: Mapping[str, str], defaults: TopicDefaults) -> TopicConfig:
     check(config)
 
     def number(name: str) -> int:
-        value = _parse(name, _layers(_BY_NAME[name], config, defaults)[0][0])
+        value = _parse(name, _value(name, config, defaults))
         assert isinstance(value, int)
         return value
 
     def strategy(part: Part) -> SubjectNameStrategy | None:
-        if _layers(_BY_NAME[part.validation], config, defaults)[0][0].lower() != "true":
+        if _value(part.validation, config, defaults).lower() != "true":
             return None
-        name = _layers(_BY_NAME[part.strategy], config, defaults)[0][0]
+        name = _value(part.strategy, config, defaults)
         return SubjectNameStrategy(name.rpartition(".")[2])
 
-    native = _layers(_BY_NAME[STORAGE], config, defaults)[0][0] == "native"
-    remote = _layers(_BY_NAME["remote.storage.enable"], config, defaults)[0][0].lower() == "true"
+    native = _value(STORAGE, config, defaults) == "native"
+    remote = _value("remote.storage.enable", config, defaults).lower() == "true"
     if native and remote:
         raise InvalidConfig("remote.storage.enable=true: a native topic has no archive, its records lie in Redis only")
-    policies = policies_of(_layers(_BY_NAME[CLEANUP_POLICY], config, defaults)[0][0])
+    policies = policies_of(_value(CLEANUP_POLICY, config, defaults))
     compacted = COMPACT in policies
     if compacted and native:
         raise InvalidConfig(
@@ -237,14 +218,14 @@ def resolve(config: Mapping[str, str], defaults: TopicDefaults) -> TopicConfig:
         local_retention_ms=local_ms,
         local_retention_bytes=local_bytes,
         max_message_bytes=number("max.message.bytes"),
-        log_append_time=_layers(_BY_NAME["message.timestamp.type"], config, defaults)[0][0] == "LogAppendTime",
+        log_append_time=_value("message.timestamp.type", config, defaults) == "LogAppendTime",
         timestamp_before_max_ms=number("message.timestamp.before.max.ms"),
         timestamp_after_max_ms=number("message.timestamp.after.max.ms"),
         native=native,
         min_insync_replicas=number(MIN_INSYNC),
         sequence_bits=number(SEQUENCE_BITS),
         compaction=CompactionConfig(
-            float(_layers(_BY_NAME["min.cleanable.dirty.ratio"], config, defaults)[0][0]),
+            float(_value("min.cleanable.dirty.ratio", config, defaults)),
             number("min.compaction.lag.ms"),
             number("max.compaction.lag.ms"),
             number("delete.retention.ms"),
@@ -295,21 +276,21 @@ def check_given(config: Mapping[str, str], present: Mapping[str, str] = MappingP
 
 def describe(config: Mapping[str, str], defaults: TopicDefaults) -> tuple[ConfigEntry, ...]:
     """Return every key with its value and source. `config` is already checked."""
-    entries = []
-    for key in TOPIC_KEYS:
-        layers = _layers(key, config, defaults)
-        entries.append(ConfigEntry(key=key, value=layers[0][0], source=layers[0][1], synonyms=tuple(layers)))
-    return tuple(entries)
+    return tuple(ConfigEntry(key=key, synonyms=tuple(_layers(key, config, defaults))) for key in TOPIC_KEYS)
 
 
-def _layers(key: ConfigKey, config: Mapping[str, str], defaults: TopicDefaults) -> list[tuple[str, Source]]:
+def _layers(key: ConfigKey, config: Mapping[str, str], defaults: TopicDefaults) -> list[Synonym]:
     assert key.default is not None, f"topic key {key.name} has no default"
-    layers = [(key.default, Source.DEFAULT)]
+    layers = [Synonym(key.name, key.default, Source.DEFAULT)]
     if key.name in defaults.values:
-        layers.insert(0, (defaults.values[key.name], Source.BROKER))
+        layers.insert(0, Synonym(key.name, defaults.values[key.name], Source.BROKER))
     if key.name in config:
-        layers.insert(0, (config[key.name].strip(), Source.TOPIC))
+        layers.insert(0, Synonym(key.name, config[key.name].strip(), Source.TOPIC))
     return layers
+
+
+def _value(name: str, config: Mapping[str, str], defaults: TopicDefaults) -> str:
+    return _layers(_BY_NAME[name], config, defaults)[0].value
 
 
 def _parse(name: str, text: str) -> Value:

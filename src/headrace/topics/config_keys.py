@@ -6,7 +6,8 @@ Topic configurations and broker settings share them, so that `--set`, a file and
 import difflib
 import re
 from collections.abc import Iterable, Mapping
-from enum import IntEnum
+from enum import Enum, IntEnum
+from typing import NamedTuple
 
 import msgspec
 
@@ -92,6 +93,42 @@ class ConfigKey(msgspec.Struct, frozen=True):
         if self.maximum is not None and number > self.maximum:
             raise ValueError(f"expected at most {self.maximum}, found {number}")
         return number
+
+
+class Source(Enum):
+    """Source of a configuration value."""
+
+    TOPIC = "topic"
+    GROUP = "group"
+    BROKER = "broker"
+    DEFAULT = "default"
+
+
+class Synonym(NamedTuple):
+    """One place of a value."""
+
+    name: str
+    """The key's name there: `group.consumer.session.timeout.ms` is the broker's for consumer.session.timeout.ms."""
+    value: str
+    source: Source
+
+
+class ConfigEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry of a described configuration."""
+
+    key: ConfigKey
+    synonyms: tuple[Synonym, ...]
+    """All values that apply, the effective one first."""
+
+    @property
+    def value(self) -> str:
+        """The effective value."""
+        return self.synonyms[0].value
+
+    @property
+    def source(self) -> Source:
+        """Source of `value`."""
+        return self.synonyms[0].source
 
 
 def _boolean(text: str) -> bool:

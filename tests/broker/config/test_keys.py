@@ -7,7 +7,7 @@ from headrace.topics.config_keys import InvalidSetting
 
 def test_every_field_comes_from_the_table() -> None:
     fields = {key.field for key in BROKER_KEYS}
-    assert set(BrokerSettings.__struct_fields__) - fields == {"topic_defaults", "given"}
+    assert set(BrokerSettings.__struct_fields__) - fields == {"topic_defaults", "group_defaults", "given"}
 
 
 @pytest.mark.parametrize("key", BROKER_KEYS, ids=lambda key: key.name)

@@ -5,6 +5,7 @@ from types import MappingProxyType
 
 import msgspec
 
+from headrace.broker.config.group_keys import NEWER_GROUP_KEYS
 from headrace.topics.config import CLEANUP_POLICY, COMPACT, TOPIC_KEYS
 from headrace.topics.config_keys import ConfigKey, ConfigType, InvalidSetting
 
@@ -204,7 +205,8 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("group.initial.rebalance.delay.ms", ConfigType.INT, "100", minimum=0,
         doc="Time for which the first rebalance of an empty group waits for more members (3,000 in Kafka)."),
     ConfigKey("group.max.size", ConfigType.INT, "10000", minimum=1,
-        doc="Maximum number of members of a group (unlimited in Kafka)."),
+        doc="Maximum number of members of a classic group (unlimited in Kafka)."),
+    *NEWER_GROUP_KEYS,
     ConfigKey("headrace.group.max.bytes", ConfigType.INT, "16777216", minimum=1,
         doc="Maximum number of bytes of member data in a group. The server refuses a member beyond it with "
             "GROUP_MAX_SIZE_REACHED (not in Kafka, where a group must fit into one record)."),

@@ -6,7 +6,9 @@ from typing import Literal
 
 import msgspec
 
+from headrace.broker.config.group_configs import GroupDefaults, defaults_of
 from headrace.broker.config.keys import BROKER_KEYS, SECURITY_KEYS, principals
+from headrace.groups.configs import MigrationPolicy, NewerGroupSettings
 from headrace.groups.model import GroupSettings
 from headrace.security.access.listeners import Listener, Protocol
 from headrace.topics.config import TopicDefaults
@@ -59,6 +61,12 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     group_max_session_timeout_ms: int
     group_initial_rebalance_delay_ms: int
     group_max_size: int
+    group_consumer_max_size: int
+    group_consumer_assignors: str
+    group_consumer_migration_policy: str
+    group_consumer_regex_refresh_interval_ms: int
+    group_share_max_size: int
+    group_share_max_share_sessions: int
     headrace_group_max_bytes: int
     headrace_groups_max_bytes: int
     headrace_offsets_max_bytes: int
@@ -115,6 +123,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     controller_quota_window_num: int
     controller_quota_window_size_seconds: int
     topic_defaults: TopicDefaults
+    group_defaults: GroupDefaults
     given: dict[str, str]
     """Configured values as text by Kafka's name. All others are defaults (DescribeConfigs distinguishes them)."""
 
@@ -131,7 +140,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
             for key in BROKER_KEYS
             if key.field in cls.__struct_fields__ and key.default is not None
         }
-        settings = msgspec.convert(values | {"topic_defaults": _topic_defaults(texts), "given": texts}, cls)
+        defaults = {"topic_defaults": _topic_defaults(texts), "group_defaults": defaults_of(texts)}
+        settings = msgspec.convert(values | defaults | {"given": texts}, cls)
         if settings.group_min_session_timeout_ms > settings.group_max_session_timeout_ms:
             raise InvalidSetting(
                 f"group.min.session.timeout.ms={settings.group_min_session_timeout_ms} is over "
@@ -172,6 +182,14 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
             offset_metadata_max=self.offset_metadata_max_bytes,
             offsets_retention_ms=self.offsets_retention_minutes * 60_000,
             retention_check_interval_ms=self.offsets_retention_check_interval_ms,
+            newer=NewerGroupSettings(
+                consumer_max_size=self.group_consumer_max_size,
+                consumer_assignors=tuple(each.strip() for each in self.group_consumer_assignors.split(",")),
+                consumer_migration_policy=MigrationPolicy(self.group_consumer_migration_policy.lower()),
+                consumer_regex_refresh_interval_ms=self.group_consumer_regex_refresh_interval_ms,
+                share_max_size=self.group_share_max_size,
+                share_max_sessions=self.group_share_max_share_sessions,
+            ),
         )
 
     @property

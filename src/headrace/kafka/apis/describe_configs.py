@@ -34,7 +34,8 @@ from headrace.kafka.server.registry import register
 from headrace.kafka.server.request_context import RequestContext
 from headrace.protocol.messages import DescribeConfigsRequest, DescribeConfigsResponse
 from headrace.security.access.required_acls import CLUSTER_NAME, Operation, ResourceType
-from headrace.topics.config import Source, describe
+from headrace.topics.config import describe
+from headrace.topics.config_keys import ConfigEntry, Source
 from headrace.topics.errors import TopicError
 
 TOPIC, BROKER = 2, 4
@@ -48,7 +49,7 @@ OFFLINE = "headrace.offline"
 STORAGE_URL = "headrace.storage.url"
 
 _STATIC_BROKER, _DEFAULT = 4, 5
-SOURCES = {Source.TOPIC: 1, Source.BROKER: _STATIC_BROKER, Source.DEFAULT: _DEFAULT}
+SOURCES = {Source.TOPIC: 1, Source.GROUP: 8, Source.BROKER: _STATIC_BROKER, Source.DEFAULT: _DEFAULT}
 """The protocol's number of each source."""
 _STRING, _LIST = 2, 7
 _FLEXIBLE = 4
@@ -178,21 +179,7 @@ def _is_near(host: str) -> bool:
 def _topic(broker: Broker, name: str, *, synonyms: bool, doc: bool) -> Iterable[Entry]:
     live = broker.topics.get(name)
     for found in describe(live.topic.config, broker.settings.topic_defaults):
-        yield Entry(
-            name=found.key.name,
-            value=found.value,
-            read_only=False,
-            config_source=SOURCES[found.source],
-            is_sensitive=False,
-            synonyms=[
-                DescribeConfigsResponse.DescribeConfigsSynonym(name=found.key.name, value=value, source=SOURCES[source])
-                for value, source in found.synonyms
-            ]
-            if synonyms
-            else [],
-            config_type=int(found.key.type),
-            documentation=found.key.doc if doc else None,
-        )
+        yield _entry(found, synonyms=synonyms, doc=doc)
     if not broker.topics.is_stored(live):
         return
     streams = live.topic.streams
@@ -203,6 +190,24 @@ def _topic(broker: Broker, name: str, *, synonyms: bool, doc: bool) -> Iterable[
     if offline:
         reasons = msgspec.json.encode(offline).decode()
         yield _shown(OFFLINE, reasons, _STRING, "Why partitions are offline, by number." if doc else None)
+
+
+def _entry(found: ConfigEntry, *, synonyms: bool, doc: bool) -> Entry:
+    return Entry(
+        name=found.key.name,
+        value=found.value,
+        read_only=False,
+        config_source=SOURCES[found.source],
+        is_sensitive=False,
+        synonyms=[
+            DescribeConfigsResponse.DescribeConfigsSynonym(name=name, value=value, source=SOURCES[source])
+            for name, value, source in found.synonyms
+        ]
+        if synonyms
+        else [],
+        config_type=int(found.key.type),
+        documentation=found.key.doc if doc else None,
+    )
 
 
 def _shown(name: str, value: str, kind: int, doc: str | None) -> Entry:
