@@ -177,7 +177,9 @@ class DropTopic(msgspec.Struct, frozen=True):
 
 ClassicRequest = Join | Sync | Heartbeat | Leave | Commit | TxnOffsetCommit | EndOffsets | DeleteGroup | DeleteOffsets
 ClassicEvent = ClassicRequest | TimerFired | DropTopic | TransactionLost
-Request = ClassicRequest | InstanceRequest | Delivered | ConsumerRequest | ShareRequest
+UnsharedRequest = ClassicRequest | InstanceRequest | Delivered | ConsumerRequest
+Request = UnsharedRequest | ShareRequest
 Notice = TimerFired | DropTopic | TransactionLost | ConsumerNotice
 """Events without a reply."""
+UnsharedEvent = UnsharedRequest | Notice
 Event = Request | Notice

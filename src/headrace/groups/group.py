@@ -13,7 +13,15 @@ from headrace.groups.consumers.events import ConsumerHeartbeat, Resolved, Topics
 from headrace.groups.description import GroupDescription, described_as_balanced, described_as_share
 from headrace.groups.effects import Effect
 from headrace.groups.errors import GroupError, InstanceError, InstanceProblem
-from headrace.groups.events import ClassicEvent, DeleteGroup, DropTopic, Event, TimerFired, TransactionLost
+from headrace.groups.events import (
+    ClassicEvent,
+    DeleteGroup,
+    DropTopic,
+    Event,
+    TimerFired,
+    TransactionLost,
+    UnsharedEvent,
+)
 from headrace.groups.instances.events import (
     Beat,
     CommitCursor,
@@ -120,9 +128,13 @@ class Group:
         turn = Turn(now, self._deadlines, room)
         if self.sharing.exists or isinstance(event, ShareHeartbeat | AlterShareOffsets | DeleteShareOffsets):
             self._share(event, turn)
-            return turn.effects()
+        else:
+            self._handle(event, now.ticks_ms if arrived_ms is None else arrived_ms, turn)
+        return turn.effects()
+
+    def _handle(self, event: UnsharedEvent, arrived_ms: int, turn: Turn) -> None:
         for section in self.balanced.values():
-            section.dismiss_silent(now.ticks_ms if arrived_ms is None else arrived_ms, turn)
+            section.dismiss_silent(arrived_ms, turn)
         match event:
             case CreateCursor() | Get() | CommitCursor() | Beat() | Update():
                 turn.reply(event.token, self._answered(event, turn))
@@ -147,13 +159,15 @@ class Group:
                 self._classic(event, turn)
         for section in self.balanced.values():
             section.finish(turn)
-        return turn.effects()
 
     def _share(self, event: Event, turn: Turn) -> None:
         match event:
             case ShareHeartbeat() | AlterShareOffsets() | DeleteShareOffsets():
                 if self.sharing.exists or not self.classic.exists:
                     self.sharing.take(event, turn)
+                elif self.classic.state is GroupState.DEAD:
+                    # The client retries, and finds or creates a live group.
+                    turn.refuse(event, GroupError.COORDINATOR_NOT_AVAILABLE)
                 else:
                     turn.refuse(event, GroupError.GROUP_ID_NOT_FOUND, f"Group {self.name} is not a share group.")
             case DeleteGroup() | TimerFired() | TopicsChanged() | DropTopic():

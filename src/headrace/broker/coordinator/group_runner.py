@@ -16,6 +16,7 @@ from headrace.broker.coordinator.runtime import Host, Runner
 from headrace.broker.partition.partition import Partition
 from headrace.broker.ports import GroupStorage
 from headrace.broker.runtime.clock import Timer
+from headrace.groups.configs import Configs
 from headrace.groups.effects import Effect, HeartbeatResult, Result, refusal
 from headrace.groups.errors import GroupError
 from headrace.groups.events import DropTopic, Event, Heartbeat, Notice, Request, TimerFired
@@ -30,6 +31,7 @@ from headrace.groups.model import (
     TopicPartition,
 )
 from headrace.groups.pending_offsets import Guard, OpenTransaction
+from headrace.groups.sharing.events import ShareHeartbeat
 from headrace.groups.snapshot import Snapshot
 from headrace.groups.timers import TimerKey
 from headrace.groups.turn import Room
@@ -230,6 +232,10 @@ class GroupHost(Host, Protocol):
         """Limits of groups."""
 
     @property
+    def configs(self) -> Configs:
+        """Configurations of groups."""
+
+    @property
     def memory(self) -> GroupMemory:
         """Memory of all groups."""
 
@@ -269,14 +275,24 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
             and not self.closed
             and self.machine.classic.may_go_on(event)
         ):
-            # A blocked Redis must not expire members.
             future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
             future.set_result(HeartbeatResult(error=None))
-            if event.member_id not in self._seen_alive:
-                self._seen_alive.add(event.member_id)
-                self.post(event)
+            self._renew(event)
             return future
+        if isinstance(event, ShareHeartbeat) and self.writing_since_ms is not None and not self.closed:
+            sharing = self.machine.sharing
+            if sharing.may_go_on(event):
+                self._renew(event)
+                done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+                done.set_result(sharing.going_on(event))
+                return done
         return self.submit(event.token, event)
+
+    def _renew(self, event: Heartbeat | ShareHeartbeat) -> None:
+        """Renew the session after the write. The member is answered already, because Redis must not expire it."""
+        if event.member_id not in self._seen_alive:
+            self._seen_alive.add(event.member_id)
+            self.post(event)
 
     def drop(self, drop: DropTopic) -> None:
         """Stop serving the state of a deleted topic."""
@@ -290,7 +306,7 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
 
     def handle(self, event: Event, arrived_ms: int) -> list[Effect]:
         """See `Runner`."""
-        if isinstance(event, Heartbeat):
+        if isinstance(event, Heartbeat | ShareHeartbeat):
             self._seen_alive.discard(event.member_id)
         effects = self.machine.handle(event, self._table.now(), arrived_ms, self._table.memory.room)
         self._count()
@@ -307,7 +323,9 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
 
     def restore(self) -> list[Effect]:
         """See `Runner`."""
-        self.machine, effects = Group.restore(self._snapshot.stored, self._table.settings, self._table.now())
+        self.machine, effects = Group.restore(
+            self._snapshot.stored, self._table.settings, self._table.now(), lambda: self._table.configs.of(self.name)
+        )
         if not self.closed:
             self._count()
         self._teller = GroupEventLog(self.name, self.machine, self._table.member_events)

@@ -14,6 +14,7 @@ from headrace.broker.coordinator.open_transactions import OpenTransactions, Pend
 from headrace.broker.ports import GroupStorage
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.runtime.scheduler import CooperativeScheduler, TimeSlice
+from headrace.groups.configs import Configs
 from headrace.groups.description import GroupDescription
 from headrace.groups.effects import CommitResult, Result, refusal
 from headrace.groups.errors import GroupError
@@ -26,6 +27,7 @@ from headrace.groups.model import (
     TopicPartition,
     is_nothing,
 )
+from headrace.groups.sharing.events import AlterShareOffsets, ShareHeartbeat
 from headrace.machines.effects import Now
 
 _log = structlog.get_logger("headrace.broker.coordinator")
@@ -49,12 +51,15 @@ class GroupCoordinator(Coordinator[GroupRunner]):
         lane: CooperativeScheduler | None = None,
         memory: GroupMemory | None = None,
         transactions: OpenTransactions | None = None,
+        configs: Configs | None = None,
     ) -> None:
         self.coordination = coordination or of_one_server()
         super().__init__(clock, lane or CooperativeScheduler(), self.coordination)
         self.memory = memory or GroupMemory()
         self.storage = storage
         self.settings = settings
+        self.configs = configs or Configs()
+        """Configurations of groups."""
         self.mirror = OffsetMirror(partition_of)
         self._pending_offsets = PendingOffsetCheck(clock, transactions)
         self.member_events = MemberEvents(clock.now_ms)
@@ -170,7 +175,10 @@ class GroupCoordinator(Coordinator[GroupRunner]):
             refused = GroupError.COORDINATOR_NOT_AVAILABLE
         if refused is not None:
             return refusal(event, refused)
-        if isinstance(event, Join | Commit) and (refused := self._no_new(group)) is not None:
+        if (
+            isinstance(event, Join | Commit | ShareHeartbeat | AlterShareOffsets)
+            and (refused := self._no_new(group)) is not None
+        ):
             return refusal(event, refused)
         if not isinstance(event, Commit):
             return await self.runner_or_new(group).request(event)

@@ -10,14 +10,14 @@ from headrace.groups.events import (
     Heartbeat,
     Join,
     Leave,
-    Request,
     Sync,
     TxnOffsetCommit,
+    UnsharedRequest,
 )
 from headrace.groups.instances.events import Delivered, InstanceRefused
 
 
-def answer(group: str, request: Request) -> Result:
+def answer(group: str, request: UnsharedRequest) -> Result:  # noqa: PLR0911 - one line per kind of request
     """Return the result of a request for members or committed offsets, which a share group does not have."""
     match request:
         case Join():

@@ -156,11 +156,11 @@ class ShareGroup:
                 f"Member {request.member_id} is not a member of group {self.name}.",
             )
         if request.member_epoch not in {LEAVE_EPOCH, member.epoch, member.previous_epoch}:
-            return (
-                GroupError.FENCED_MEMBER_EPOCH,
+            fenced = (
                 f"The member's epoch {request.member_epoch} is neither the group's {member.epoch} nor the one before "
-                f"it, {member.previous_epoch}. The member must give up its partitions and join again.",
+                f"it, {member.previous_epoch}. The member must give up its partitions and join again."
             )
+            return GroupError.FENCED_MEMBER_EPOCH, fenced
         return None if request.topics is None else self._no_room(request, member, turn)
 
     def _no_room(self, request: ShareHeartbeat, member: Sharer | None, turn: Turn) -> tuple[GroupError, str] | None:
@@ -338,10 +338,11 @@ class ShareGroup:
                 ShareOffsetsResult(error=GroupError.NON_EMPTY_GROUP, message=f"The group {self.name} is not empty."),
             )
             return
+        for name in request.partitions:
+            self._keep_states(name, request.facts[name], turn)
         epoch = self._next_state_epoch(turn)
         states: list[PartitionState] = []
         for name, indexes in request.partitions.items():
-            self._keep_states(name, request.facts[name], turn)
             topic = self.topics[name]
             topic = self.topics[name] = StoredShareTopic(
                 topic=name,
