@@ -11,7 +11,18 @@ from headrace.records.streams import LARGEST_ENTRY
 from headrace.topics.errors import TopicError
 from headrace.topics.leader_epochs import LeaderEpochs
 from headrace.topics.model import Append, AppendDone, Lost, OpenedLog, PlaceDone, StoredBatch
-from headrace.topics.native import Entered, Extent, GroupLag, NativeRead, NativeStream
+from headrace.topics.native import (
+    Acknowledgement,
+    Delivered,
+    Entered,
+    Extent,
+    GroupLag,
+    Limits,
+    NativeRead,
+    NativeStream,
+    SharePosition,
+    ShareRead,
+)
 from headrace.topics.producer_state import ProducerStateEntry
 from headrace.topics.segments import CleanedBatch, CleanedLog
 from headrace.topics.transactions import AbortedTransaction, Producers, TransactionChanges, Transactions
@@ -206,12 +217,59 @@ class LogStorage(LogLookup, Protocol):
         """Set the last delivered id of a Redis consumer group to an offset."""
 
 
+class NativeShares(Protocol):
+    """Share groups of plain streams: a share group is the Redis consumer group of its name."""
+
+    async def acquire(
+        self,
+        stream: NativeStream,
+        group: str,
+        member: str,
+        limits: Limits,
+        count: int,
+        limit: int,
+        *,
+        create_at: int | None,
+        first: int = LARGEST_ENTRY,
+        expired: bool = True,
+    ) -> ShareRead:
+        """Acquire at most `count` entries of about `limit` bytes: released, timed out and new ones.
+
+        If the first one exceeds `first` bytes, nothing is acquired, and `wants` has its size. `create_at` is the offset
+        of a missing group, None for the log end. Without `expired`, ended locks are not looked for.
+        """
+
+    async def acknowledge(
+        self, stream: NativeStream, group: str, member: str, limits: Limits, given: Sequence[Acknowledgement]
+    ) -> list[Delivered] | None:
+        """Apply all acknowledgements, in the order of their offsets. None: the member does not have all; no change.
+
+        Return released entries that reached the maximum number of deliveries, which are done instead. Raises GroupGone.
+        """
+
+    async def release(self, stream: NativeStream, group: str, member: str, limits: Limits) -> list[Delivered]:
+        """Release everything that a member has, and remove it. Return as `acknowledge`."""
+
+    async def alter(self, stream: NativeStream, group: str, offset: int) -> None:
+        """Let the group begin at an offset. Pending entries are forgotten, those of Redis programs included."""
+
+    async def describe(self, stream: NativeStream, group: str) -> SharePosition | None:
+        """Return the group's position. None: it has not begun."""
+
+    async def delete(self, stream: NativeStream, group: str) -> bool:
+        """Destroy the Redis group unless a Redis program uses it. Return whether it was destroyed."""
+
+
 class NativeStorage(Protocol):
     """Plain streams and their consumer groups. Also raises `NotAStream` for a key of another type."""
 
     @property
     def copies(self) -> InSyncReplicas:
         """Waits for replicas."""
+
+    @property
+    def shares(self) -> NativeShares:
+        """Share groups."""
 
     async def open(self, stream: NativeStream, *, must_exist: bool = False) -> Extent:
         """Fence earlier servers, and return the partition's bounds."""

@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Mapping
+from enum import Enum
+from typing import NamedTuple
 
 import msgspec
 
@@ -13,6 +15,8 @@ STORAGE, SEQUENCE_BITS, ADOPTED = "headrace.storage", "offset.sequence.bits", "h
 FIXED = (STORAGE, SEQUENCE_BITS)
 """Keys that are fixed at creation."""
 DEFAULT_BITS = 10
+RELEASED = "~released"
+"""Redis consumer with the entries that any member of a share group may acquire. No member may have this name."""
 
 
 class GroupGone(Exception):
@@ -77,6 +81,71 @@ class Entered(msgspec.Struct, frozen=True):
     """Offset after it."""
     pending: int
     """Entries delivered to any consumer and not acknowledged."""
+
+
+class Delivered(NamedTuple):
+    """Consecutive offsets of entries with the same number of deliveries."""
+
+    first: int
+    last: int
+    deliveries: int
+
+
+class Limits(NamedTuple):
+    """Limits of a share group."""
+
+    lock_ms: int
+    """Milliseconds until a delivered entry is available again, without an acknowledgement."""
+    deliveries: int
+    """Maximum deliveries of an entry."""
+    window: int
+    """Maximum pending entries of the group in a partition, those of Redis programs included."""
+
+
+class ShareRead(msgspec.Struct, frozen=True):
+    """Entries that a member of a share group has acquired."""
+
+    batches: list[StoredBatch]
+    acquired: list[Delivered]
+    """Their offsets in order, without gaps inside a range."""
+    spent: list[Delivered]
+    """Entries that reached the maximum number of deliveries. They are acknowledged, but were never accepted."""
+    unfit: tuple[str, ...]
+    """Ids of entries that are not served. They are acknowledged."""
+    pending: int
+    """Pending entries of the group."""
+    more: bool
+    """Whether more entries may be available."""
+    wants: int = 0
+    """Bytes of the first entry if it exceeds the limit. Then nothing was acquired."""
+
+
+class Outcome(Enum):
+    """What becomes of an acquired entry."""
+
+    DONE = "done"
+    """It was accepted or rejected, or it is a gap: it is not delivered again."""
+    RELEASE = "release"
+    """It is available again. Its number of deliveries stays."""
+    RENEW = "renew"
+    """Its lock begins again."""
+
+
+class Acknowledgement(NamedTuple):
+    """An outcome of consecutive entries."""
+
+    first: int
+    last: int
+    outcome: Outcome
+
+
+class SharePosition(NamedTuple):
+    """Position of a share group in a partition."""
+
+    start: int
+    """The first offset that is not done."""
+    lag: int | None
+    """Records that are not done, pending ones included. None: unknown."""
 
 
 class GroupLag(msgspec.Struct, frozen=True):

@@ -21,6 +21,7 @@ from headrace.storage.layout.keys import producers_of, state_of
 from headrace.storage.logs.replicas import NoReplicas, RedisReplicas
 from headrace.storage.native.appends import NativeAppends
 from headrace.storage.native.lags import Kept, group_lags, groups_of, kept
+from headrace.storage.native.shares import RedisShares
 from headrace.storage.native.watch import watcher
 from headrace.storage.redis.protocol import Reply, encode
 from headrace.storage.redis.replies import native_checked
@@ -99,6 +100,7 @@ class RedisNative:
         """Last result in streams that wait for room."""
         self._lags: SingleFlight[str, list[GroupLag]] = SingleFlight(partial(group_lags, scripts))
         appends = NativeAppends(scripts, fence, counted)
+        self.shares = RedisShares(self, scripts, fence, self._built)
         self.append, self.settle, self.refuse_waiting = appends.append, appends.settle, appends.refuse_waiting
 
     async def close(self) -> None:

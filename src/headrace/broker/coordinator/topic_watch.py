@@ -1,0 +1,116 @@
+"""Notices of changed topics for consumer groups whose partitions this server assigns (KIP-848)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Protocol
+
+import structlog
+
+from headrace.aio.tasks import end
+from headrace.broker.runtime.scheduler import CooperativeScheduler
+from headrace.groups.consumers.events import TopicsChanged
+from headrace.groups.model import StoredGroup, TopicFacts
+from headrace.topics.errors import UnreadableTopic
+
+_log = structlog.get_logger("headrace.broker.coordinator")
+
+
+class Watcher(Protocol):
+    """A group that reads topics."""
+
+    def watches(self, topic: str) -> bool:
+        """Whether a member subscribes to this topic or has partitions of it."""
+
+    def post(self, event: TopicsChanged) -> None:
+        """Give the group a notice."""
+
+
+class TopicWatch:
+    """Groups and topics of one virtual cluster.
+
+    `facts` returns those of a known topic, `stored_facts` those of a stored one; it raises TopicError. `groups` returns
+    all groups of this server.
+    """
+
+    def __init__(
+        self,
+        facts: Callable[[str], TopicFacts | None],
+        stored_facts: Callable[[str], Awaitable[TopicFacts | None]],
+        groups: Callable[[], Iterable[Watcher]],
+        lane: CooperativeScheduler,
+    ) -> None:
+        self._facts = facts
+        self._stored_facts = stored_facts
+        self._groups = groups
+        self._lane = lane
+        self._changed: dict[str, None] = {}
+        self._working: asyncio.Task[None] | None = None
+
+    def changed(self, topic: str) -> None:
+        """Note that a topic appeared, grew, disappeared or was recreated. Groups get their notices soon."""
+        self._changed[topic] = None
+        if self._working is None:
+            self._working = asyncio.get_running_loop().create_task(self._run(), name="topic watch")
+
+    async def _run(self) -> None:
+        try:
+            while self._changed:
+                changed, self._changed = list(self._changed), {}
+                try:
+                    await self._notify(changed)
+                except Exception:  # later changes have their own notices
+                    _log.exception("consumer groups did not get a notice of changed topics")
+        finally:
+            self._working = None
+
+    async def _notify(self, changed: list[str]) -> None:
+        pace = self._lane.pace()
+        async for group in pace.each(tuple(self._groups())):
+            # A later change of these topics has a notice of its own, so the facts are never older than the last one.
+            facts = {topic: self._facts(topic) for topic in changed if group.watches(topic)}
+            if facts:
+                group.post(TopicsChanged(facts))
+
+    async def load(self, stored: StoredGroup) -> Callable[[], TopicsChanged | None]:
+        """Look up the topics of a stored group. Return a function that makes its first notice.
+
+        A topic that this server does not know counts as gone only if storage does not have it either: another broker
+        may have created it just now. Raises TopicError.
+        """
+        names = watched_by(stored)
+        missing = [topic for topic in names if self._facts(topic) is None]
+        unknown: dict[str, TopicFacts | None] = {}
+        async for _, found in self._lane.a_few_at_once(missing, self._look_up):
+            unknown.update(found)
+        return lambda: self._first(names, unknown)
+
+    async def _look_up(self, topic: str) -> dict[str, TopicFacts | None]:
+        try:
+            return {topic: await self._stored_facts(topic)}
+        except UnreadableTopic:
+            # It exists. Its members keep what they have.
+            return {}
+
+    def _first(self, names: Iterable[str], unknown: dict[str, TopicFacts | None]) -> TopicsChanged | None:
+        facts: dict[str, TopicFacts | None] = {}
+        for topic in names:
+            known = self._facts(topic)
+            if known is not None:
+                facts[topic] = known
+            elif topic in unknown:
+                facts[topic] = unknown[topic]
+        return TopicsChanged(facts) if facts else None
+
+    async def stop(self) -> None:
+        """Send no more notices."""
+        if self._working is not None:
+            await end(self._working)
+
+
+def watched_by(stored: StoredGroup) -> list[str]:
+    """Return the topics that members of a stored group name or have partitions of."""
+    names: dict[str, None] = {}
+    for member in stored.fields:
+        for some in (member.topics, member.held, member.target):
+            names.update(dict.fromkeys(some))
+    return list(names)

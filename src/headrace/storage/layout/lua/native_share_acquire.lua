@@ -1,0 +1,107 @@
+#!lua flags=allow-oom
+-- Acquire entries for a member of a share group, which is the Redis consumer group of its name: released entries, then
+-- those whose lock has ended, then new ones.
+-- KEYS: stream, state, groups
+-- ARGV: fencing epoch, group, member, id at which to create the group if missing, lock in milliseconds, maximum
+--       deliveries, maximum entries, maximum pending entries of the group, maximum bytes, maximum bytes of the first,
+--       bytes and fields of the largest record, '1' to look for ended locks
+-- Reply: entries and their numbers of deliveries; how many of them are not new; ids and numbers of deliveries of entries
+--         that were acknowledged, because they reached the maximum; pending entries of the group; 1 if more may be
+--         available; bytes of the first if it is too large, which stays available. An entry that is larger than a
+--         record has its bytes in place of its fields. Errors: FENCED, GONE, WRONGTYPE.
+-- Parts: fitting, partition, share
+--
+-- An entry is measured when it has been delivered. One that does not fit is put back with its earlier number of
+-- deliveries.
+--
+-- allow-oom: groups can read from a full Redis.
+local stream, group, member = KEYS[1], ARGV[2], ARGV[3]
+local no = refused(redis.call('HGET', KEYS[2], 'e'))
+if no then
+  return no
+end
+local lock, limit, most, window = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local room, first, largest, fields = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
+
+local found, counts, spent, wants, full = {}, {}, {}, 0, false
+local step, widest = 1, 1
+
+-- Keep delivered entries while they fit. count_of: their numbers of deliveries, or nil for new ones.
+local function keep(entries, count_of)
+  for _, entry in ipairs(entries) do
+    local size, count = weighed(entry, largest, fields), count_of and count_of[entry[1]] or 1
+    if not full and #found == 0 and size > first and entry[2] ~= size then
+      full, wants = true, size
+    end
+    full = full or (#found > 0 and size > room)
+    if full then
+      redis.call('XCLAIM', stream, group, RELEASED, 0, entry[1], 'IDLE', LONG_IDLE, 'RETRYCOUNT', count - 1, 'JUSTID')
+    else
+      found[#found + 1], counts[#counts + 1] = entry, count
+      room, widest = room - size, math.max(widest, size)
+    end
+  end
+  full = full or room <= 0 or #found >= most
+  step = math.max(1, math.min(2 * step, 64, math.floor(room / widest)))
+end
+
+-- Acquire pending entries of XPENDING, a few at a time.
+local function claim(pending)
+  local place = 1
+  while place <= #pending and not full do
+    local ids, count_of, over = {}, {}, {}
+    while place <= #pending and #ids < math.min(step, most - #found) do
+      local entry = pending[place]
+      if entry[4] >= limit then
+        over[#over + 1] = entry[1]
+        spent[#spent + 1], spent[#spent + 2] = entry[1], entry[4]
+      else
+        ids[#ids + 1], count_of[entry[1]] = entry[1], entry[4] + 1
+      end
+      place = place + 1
+    end
+    acknowledge(stream, group, over)
+    if #ids > 0 then
+      keep(redis.call('XCLAIM', stream, group, member, 0, unpack(ids)), count_of)
+    end
+  end
+end
+
+local pending = redis.pcall('XPENDING', stream, group, '-', '+', most, RELEASED)
+if pending.err then
+  if string.sub(pending.err, 1, 7) ~= 'NOGROUP' then
+    return redis.error_reply(pending.err)
+  end
+  redis.call('XGROUP', 'CREATE', stream, group, ARGV[4], 'MKSTREAM')
+  pending = {}
+end
+local ours = redis.call('HGET', KEYS[3], group)
+if not ours or not string.find(ours, cjson.encode(member), 1, true) then
+  local members = members_of(KEYS[3], group)
+  if not ours or not string.find(ours, cjson.encode(RELEASED), 1, true) then
+    members[#members + 1] = RELEASED
+  end
+  members[#members + 1] = member
+  redis.call('HSET', KEYS[3], group, cjson.encode(members))
+end
+
+claim(pending)
+local more = #pending == most
+if not full and ARGV[13] == '1' then
+  pending = redis.call('XPENDING', stream, group, 'IDLE', lock, '-', '+', most - #found)
+  claim(pending)
+  more = more or #pending > 0
+end
+local claimed = #found
+local held = redis.call('XPENDING', stream, group)[1]
+while not full and held < window do
+  local asked = math.min(step, most - #found, window - held)
+  local reply = redis.call('XREADGROUP', 'GROUP', group, member, 'COUNT', asked, 'STREAMS', stream, '>')
+  local entries = reply and reply[1][2] or {}
+  held = held + #entries
+  keep(entries)
+  if #entries < asked then
+    break
+  end
+end
+return {found, counts, claimed, spent, held, (full or more) and 1 or 0, wants}

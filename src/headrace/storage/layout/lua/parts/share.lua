@@ -1,0 +1,38 @@
+-- Parts: members, size
+-- Consumer with the entries that were released: any member of a share group may acquire them.
+local RELEASED = '~released'
+-- Milliseconds of idle time of a released entry: XAUTOCLAIM of a program also takes it.
+local LONG_IDLE = '9999999999'
+
+-- Acknowledge entries of a group. ids: any number.
+local function acknowledge(stream, group, ids)
+  for place = 1, #ids, 1000 do
+    redis.call('XACK', stream, group, unpack(ids, place, math.min(place + 999, #ids)))
+  end
+end
+
+-- Claim entries for a consumer without a delivery. This also removes deleted entries from the pending ones.
+-- idle: their idle time in milliseconds.
+local function hand_over(stream, group, consumer, ids, idle)
+  for place = 1, #ids, 1000 do
+    local claim = {unpack(ids, place, math.min(place + 999, #ids))}
+    claim[#claim + 1], claim[#claim + 2], claim[#claim + 3] = 'IDLE', idle, 'JUSTID'
+    redis.call('XCLAIM', stream, group, consumer, 0, unpack(claim))
+  end
+end
+
+-- Release pending entries of XPENDING. Those that were delivered `limit` times are acknowledged instead, and added with
+-- their numbers of deliveries to `spent`.
+local function release(stream, group, pending, limit, spent)
+  local again, over = {}, {}
+  for _, entry in ipairs(pending) do
+    if entry[4] >= limit then
+      over[#over + 1] = entry[1]
+      spent[#spent + 1], spent[#spent + 2] = entry[1], entry[4]
+    else
+      again[#again + 1] = entry[1]
+    end
+  end
+  acknowledge(stream, group, over)
+  hand_over(stream, group, RELEASED, again, LONG_IDLE)
+end
