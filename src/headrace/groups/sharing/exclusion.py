@@ -1,4 +1,7 @@
-"""What a share group answers to requests of other kinds of groups: they do not mix (KIP-932)."""
+"""What a share group answers to requests of other kinds of groups: they do not mix (KIP-932).
+
+An empty share group keeps its name too, until it is deleted.
+"""
 
 from headrace.groups.consumers.events import ConsumerHeartbeat
 from headrace.groups.effects import EndOffsetsResult, Result, refusal
