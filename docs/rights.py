@@ -194,6 +194,7 @@ Kafka protocol and need the same.
 - "Each one shown" means that a list leaves out what you have no right to.
 - `Alter` on the cluster changes ACLs. It therefore has every right in its virtual cluster, and none in another.
 - `AlterConfigs` on a topic can delete its records, for example with `retention.ms=1`, as in Kafka.
+- `AlterConfigs` and `DescribeConfigs` on a group are for its configuration (resource type GROUP).
 
 Other ways to the same records:
 

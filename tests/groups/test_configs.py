@@ -40,11 +40,7 @@ def test_a_duration_is_the_sum_of_its_parts(days: int, hours: int, minutes: int,
     assert read.duration_ms == (days * 86_400 + hours * 3_600 + minutes * 60 + seconds) * 1_000
 
 
-def test_a_group_has_its_own_configuration_or_the_default_one() -> None:
-    default, own = GroupConfig(consumer_session_timeout_ms=50_000), GroupConfig(consumer_session_timeout_ms=46_000)
-    configs = Configs(default)
-    assert configs.of("a") == default
-    configs.take({"a": own})
-    assert (configs.of("a"), configs.of("b")) == (own, default)
-    configs.take({})
-    assert configs.of("a") == default
+def test_without_stored_configurations_all_groups_have_the_default_one() -> None:
+    default = GroupConfig(consumer_session_timeout_ms=50_000)
+    assert Configs(default).of("a") == default
+    assert Configs().of("a") == GroupConfig()

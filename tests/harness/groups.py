@@ -43,7 +43,7 @@ from headrace.groups.group import Group
 from headrace.groups.model import GroupSettings, OffsetAndMetadata, StoredGroup, TopicPartition
 from headrace.groups.snapshot import Snapshot
 from headrace.groups.timers import TimerKey, TimerKind
-from headrace.machines.effects import CancelTimer, Now, Persist, Reply, SetTimer
+from headrace.machines.effects import CancelTimer, Command, Now, Persist, Reply, SetTimer
 
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000
@@ -308,7 +308,7 @@ class GroupContext:
         self.tickets = []
         self.timers = {}
         whole, effects = Group.restore(self.stored, self.settings, self.now)
-        assert all(isinstance(effect, SetTimer) for effect in effects)
+        assert all(isinstance(effect, SetTimer | Command) for effect in effects)
         self._take_up(whole)
         self.carry_out(effects)
 

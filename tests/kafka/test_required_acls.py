@@ -181,3 +181,17 @@ def test_converting_and_adopting_need_more_than_creating() -> None:
         "Create Topic pool/redis",
         "Alter Cluster default/kafka-cluster",
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "operation"),
+    [
+        ("DescribeConfigs", "DescribeConfigs"),
+        ("AlterConfigs", "AlterConfigs"),
+        ("IncrementalAlterConfigs", "AlterConfigs"),
+    ],
+)
+def test_the_configuration_of_a_group_needs_a_right_on_the_group(name: str, operation: str) -> None:
+    api = next(api for api in APIS.values() if api.name == name)
+    resource = SimpleNamespace(resource_type=32, resource_name="g")
+    assert needed(api, SimpleNamespace(resources=[resource]), api.newest) == {f"{operation} Group pool/g"}

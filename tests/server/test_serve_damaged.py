@@ -92,7 +92,10 @@ PART_GROUPS = {
     "group-position": field(f"{GROUPS}:positions", "good:7"),
     "group-place": field(f"{GROUPS}:positions", "nowhere", b"{}"),
 }
-KINDS = ("clusters", "users", "quotas", "oci.pools", "oci.streams", "oci.harnesses", "oci.requests", "oci.tokens")
+KINDS = (
+    *("clusters", "users", "quotas", "group-configs"),
+    *("oci.pools", "oci.streams", "oci.harnesses", "oci.requests", "oci.tokens"),
+)
 
 
 class Damaged(NamedTuple):

@@ -96,6 +96,8 @@ class Broker:
         self.settings = settings
         self.access = parts.access
         self.quotas = parts.quotas.of(cluster)
+        self.group_configs = parts.group_configs.of(cluster)
+        self.group_configs.set_defaults(settings.group_defaults)
         self.node_id = settings.node_id
         self.cluster_id = cluster_id
         self.cluster = cluster
@@ -214,9 +216,10 @@ class Broker:
                 log.cold = cold
 
     def configure(self, settings: BrokerSettings) -> None:
-        """Apply settings of topics and their creation. Others apply after a restart."""
+        """Apply settings of topics, their creation and defaults of groups. Others apply after a restart."""
         self.settings = settings
         self.topics.set_defaults(settings.topic_defaults)
+        self.group_configs.set_defaults(settings.group_defaults)
 
     def view_changed(self) -> None:
         """Apply a changed cluster membership: recover new logs, release others."""

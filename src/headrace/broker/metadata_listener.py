@@ -213,6 +213,7 @@ class MetadataListener:
         if kinds:
             await self._clusters.access.reload(frozenset(kinds))
             await self._clusters.quotas.reload(frozenset(kinds))
+            await self._clusters.group_configs.reload(frozenset(kinds))
             await self._documents(frozenset(kinds))
 
     def _hear_view(self, change: Change) -> None:
@@ -223,6 +224,7 @@ class MetadataListener:
     async def _load(self) -> None:
         await self._clusters.access.load()
         await self._clusters.quotas.load()
+        await self._clusters.group_configs.load()
         await self._clusters.refresh_clusters()
         await self._clusters.take_moves()
         for _, broker in self._clusters:

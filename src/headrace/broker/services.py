@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from headrace.broker.admin.acl_authorizer import AclAuthorizer
+from headrace.broker.admin.group_configs import GroupConfigs
 from headrace.broker.admin.quotas import Quotas
 from headrace.broker.brokers.leadership import LeaderRegistry
 from headrace.broker.brokers.ownership import Ownership
@@ -64,6 +65,8 @@ class Services:
         """Authorization."""
         self.quotas = Quotas(documents, settings, clock)
         """Quotas."""
+        self.group_configs = GroupConfigs(documents)
+        """Configurations of groups."""
         self.running = running or clock
         self.transaction_peers: TransactionPeers | None = None
         """The other brokers, for transactions. None: a single server, or one that starts."""

@@ -99,7 +99,7 @@ class VirtualClusters:
         self.reads, self.lane, self.decompression = parts.reads, parts.lane, parts.decompression
         self.record_checker = parts.record_checker
         self.ownership, self.leaders = parts.ownership, parts.leaders
-        self.access, self.quotas = parts.access, parts.quotas
+        self.access, self.quotas, self.group_configs = parts.access, parts.quotas, parts.group_configs
         self._moved: set[str] = set()
         self._changes = asyncio.Lock()
         self._complete = False
@@ -121,6 +121,7 @@ class VirtualClusters:
         """Load every cluster's topics and groups, the default one first."""
         await self.access.load()
         await self.quotas.load()
+        await self.group_configs.load()
         self._moved = await load_moved_topics(self._storage.documents)
         self._own = await readable(self._storage.documents, KIND, _own)
         self.default.configure(self._settings_of(DEFAULT))
@@ -383,6 +384,7 @@ class VirtualClusters:
             await broker.transactions.coordinator.drop_all()
             await self.access.forget(name)
             await self.quotas.forget(name)
+            await self.group_configs.forget(name)
             # The name is never used again.
             gone = self._moved_from(name)
             await save({(KIND, name): None, **{(MOVED_TOPICS, each): None for each in gone}})
@@ -404,6 +406,7 @@ class VirtualClusters:
         for live in tuple(self.default.topics):
             await self.default.topics.delete(live.topic.name)
         await self.default.groups.drop_all()
+        await self.group_configs.forget(DEFAULT)
         await self.default.transactions.coordinator.drop_all()
         if self._own.get(DEFAULT):
             await self.create(DEFAULT, {})

@@ -4,7 +4,6 @@ A group's own configuration (resource type GROUP) overrides the defaults of the 
 """
 
 import re
-from collections.abc import Mapping
 from enum import Enum
 
 import msgspec
@@ -109,17 +108,12 @@ class NewerGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Configs:
-    """Configurations of the groups of one virtual cluster. A reader keeps the object and asks it again each time."""
+    """Configurations of the groups of one virtual cluster. A reader keeps the object and asks it each time."""
 
     def __init__(self, default: GroupConfig | None = None) -> None:
-        """`default` applies to groups without their own configuration."""
+        """`default` applies to groups without their own configuration: here, to all."""
         self.default = default or GroupConfig()
-        self._own: Mapping[str, GroupConfig] = {}
 
     def of(self, group: str) -> GroupConfig:
         """Return the effective configuration of a group, which need not exist."""
-        return self._own.get(group, self.default)
-
-    def take(self, own: Mapping[str, GroupConfig]) -> None:
-        """Replace the configurations of all groups that have their own."""
-        self._own = own
+        return self.default

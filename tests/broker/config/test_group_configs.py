@@ -1,12 +1,12 @@
 import pytest
 
-from headrace.broker.config.group_configs import GROUP_KEYS, GroupDefaults, check, describe, resolve
+from headrace.broker.config.group_configs import GROUP_KEYS, check, check_stored, defaults_of, describe, resolve
 from headrace.broker.config.settings import BrokerSettings
 from headrace.groups.configs import GroupConfig, MigrationPolicy, OffsetReset, ResetStrategy
 from headrace.topics.config_keys import InvalidSetting, Source
 from headrace.topics.errors import InvalidConfig
 
-KAFKA = GroupDefaults()
+KAFKA = defaults_of({})
 
 
 def test_with_nothing_set_a_group_has_kafkas_defaults() -> None:
@@ -82,7 +82,7 @@ def test_values_stored_under_wider_bounds_are_moved_into_the_present_ones() -> N
     config = resolve({"consumer.session.timeout.ms": "1000", "share.delivery.count.limit": "25"}, KAFKA)
     assert (config.consumer_session_timeout_ms, config.share_delivery_count_limit) == (45_000, 10)
     with pytest.raises(InvalidConfig):
-        resolve({"consumer.session.timeout.ms": "x"}, KAFKA)
+        check_stored({"consumer.session.timeout.ms": "x"})
 
 
 def test_a_description_names_the_brokers_setting_as_synonym() -> None:

@@ -208,6 +208,15 @@ def _seeds() -> dict[int, Callable[[], Message]]:
                 include_synonyms=True,
                 include_documentation=True,
             ),
+            lambda: m.DescribeConfigsRequest(
+                resources=[
+                    m.DescribeConfigsRequest.DescribeConfigsResource(
+                        resource_type=32, resource_name=GROUP, configuration_keys=None
+                    )
+                ],
+                include_synonyms=True,
+                include_documentation=True,
+            ),
             lambda: m.SaslAuthenticateRequest(auth_bytes=b""),
             lambda: m.DescribeTopicPartitionsRequest(
                 topics=[m.DescribeTopicPartitionsRequest.TopicRequest(name=WIDE)],
@@ -252,6 +261,30 @@ def _seeds() -> dict[int, Callable[[], Message]]:
                     )
                 ],
                 validate_only=True,
+            ),
+            lambda: m.AlterConfigsRequest(
+                resources=[
+                    m.AlterConfigsRequest.AlterConfigsResource(
+                        resource_type=32,
+                        resource_name=GROUP,
+                        configs=[m.AlterConfigsRequest.AlterableConfig(name="share.session.timeout.ms", value="50000")],
+                    )
+                ],
+                validate_only=False,
+            ),
+            lambda: m.IncrementalAlterConfigsRequest(
+                resources=[
+                    m.IncrementalAlterConfigsRequest.AlterConfigsResource(
+                        resource_type=32,
+                        resource_name=GROUP,
+                        configs=[
+                            m.IncrementalAlterConfigsRequest.AlterableConfig(
+                                name="share.auto.offset.reset", config_operation=0, value="by_duration:P1DT1H1M1.1S"
+                            )
+                        ],
+                    )
+                ],
+                validate_only=False,
             ),
             lambda: m.OffsetDeleteRequest(
                 group_id=GROUP,

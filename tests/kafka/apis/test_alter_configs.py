@@ -2,6 +2,7 @@
 
 import pytest
 from tests.harness.wire import Wire
+from tests.kafka.config_requests import GROUP, config_of
 from tests.kafka.topic_requests import BROKER, TOPIC, value
 
 from headrace.kafka.errors import Code
@@ -61,3 +62,15 @@ def test_only_a_topic_that_is_there_has_its_configuration_replaced(wire: Wire) -
     assert replace(wire, "1", ("log.retention.ms", "1"), kind=BROKER) == Code.INVALID_REQUEST
     assert replace(wire, "x", ("a", "1"), kind=9) == Code.INVALID_REQUEST
     assert replace(wire, "missing", ("retention.ms", "1")) == Code.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_the_configuration_of_a_group_is_replaced_as_a_whole(wire: Wire, topic: str) -> None:
+    session, interval = "share.session.timeout.ms", "share.heartbeat.interval.ms"
+    assert replace(wire, topic, (session, "50000"), kind=GROUP) == 0
+    assert replace(wire, topic, (interval, "7000"), kind=GROUP) == 0
+    found = {each.name: each.value for each in config_of(wire, topic, session, interval).configs}
+    assert found == {session: "45000", interval: "7000"}
+    assert replace(wire, topic, (interval, "20000"), kind=GROUP) == Code.INVALID_CONFIG
+    assert replace(wire, topic, ("retention.ms", "1"), kind=GROUP) == Code.INVALID_CONFIG
+    assert replace(wire, topic, kind=GROUP) == 0
+    assert {each.config_source for each in config_of(wire, topic).configs} == {5}

@@ -2,8 +2,10 @@
 
 import pytest
 from tests.harness.wire import Wire
+from tests.kafka.config_requests import SET, config_of, set_config
 from tests.kafka.topic_requests import TOPIC
 
+from headrace.kafka.errors import Code
 from headrace.protocol import messages as m
 from headrace.protocol.messages import (
     DescribeConfigsRequest,
@@ -39,3 +41,41 @@ def test_settings_that_were_given_are_static(wire: Wire) -> None:
     given = str(4 << 20)
     assert told["socket.request.max.bytes"] == (static, [(given, static), ("104857600", default)])
     assert told["num.partitions"] == (default, [("1", default)])
+
+
+def test_a_group_that_does_not_exist_has_the_brokers_defaults(wire: Wire, topic: str) -> None:
+    found = config_of(wire, topic, include_synonyms=True, include_documentation=True)
+    assert (found.error_code, found.resource_type, found.resource_name) == (0, 32, topic)
+    entries = {each.name: each for each in found.configs}
+    assert len(entries) == 12
+    session = entries["consumer.session.timeout.ms"]
+    assert (session.value, session.config_source, session.read_only, session.config_type) == (
+        "45000",
+        DEFAULT,
+        False,
+        3,
+    )
+    assert [(each.name, each.value, each.source) for each in session.synonyms] == [
+        ("group.consumer.session.timeout.ms", "45000", DEFAULT)
+    ]
+    assert session.documentation
+    assert entries["share.auto.offset.reset"].value == "latest"
+
+
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
+def test_a_groups_own_value_has_its_source(wire: Wire, topic: str, version: int) -> None:
+    assert set_config(wire, topic, ("share.record.lock.duration.ms", SET, "20000")).error_code == 0
+    [entry] = config_of(
+        wire, topic, "share.record.lock.duration.ms", "no.such.key", version=version, include_synonyms=True
+    ).configs
+    of_group = 8
+    assert (entry.value, entry.config_source) == ("20000", of_group)
+    assert [(each.name, each.value, each.source) for each in entry.synonyms] == [
+        ("share.record.lock.duration.ms", "20000", of_group),
+        ("group.share.record.lock.duration.ms", "30000", DEFAULT),
+    ]
+
+
+def test_names_that_no_group_has_are_refused(wire: Wire) -> None:
+    for name in ("", "g" * 1_025):
+        assert config_of(wire, name).error_code == Code.INVALID_REQUEST

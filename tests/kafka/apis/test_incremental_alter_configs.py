@@ -2,6 +2,7 @@
 
 import pytest
 from tests.harness.wire import Wire, batch
+from tests.kafka.config_requests import config_of, set_config
 from tests.kafka.topic_requests import BROKER, TOPIC, value
 
 from headrace.kafka.errors import Code
@@ -133,3 +134,47 @@ def test_throttles_can_be_removed_where_there_are_none(wire: Wire, topic: str) -
     assert removed(4, "1", "leader.replication.throttled.rate") == Code.NONE
     assert removed(2, topic, "follower.replication.throttled.replicas") == Code.NONE
     assert removed(4, "1", "leader.replication.throttled.rate", operation=0) == Code.INVALID_REQUEST
+
+
+def test_a_group_gets_a_configuration_before_it_exists(wire: Wire, topic: str) -> None:
+    session, interval = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+    assert set_config(wire, topic, (session, SET, "50000"), (interval, SET, "6000")).error_code == 0
+    assert set_config(wire, topic, (session, SET, "51000"), dry=True).error_code == 0
+    assert (
+        set_config(wire, topic, (interval, DELETE, None), ("share.delivery.count.limit", DELETE, None)).error_code == 0
+    )
+    assert {each.name: each.value for each in config_of(wire, topic, session, interval).configs} == {
+        session: "50000",
+        interval: "5000",
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "message"),
+    [
+        ([("foo.bar", SET, "1")], Code.INVALID_CONFIG, "Unknown group config name: foo.bar"),
+        (
+            [("consumer.session.timeout.ms", SET, "46000"), ("consumer.heartbeat.interval.ms", SET, "1000")],
+            Code.INVALID_CONFIG,
+            "consumer.heartbeat.interval.ms must be greater than or equal to group.consumer.min.heartbeat.interval.ms",
+        ),
+        ([("share.auto.offset.reset", SET, "by_duration:-PT1H")], Code.INVALID_CONFIG, "not negative"),
+        ([("share.isolation.level", APPEND, "read_committed")], Code.INVALID_CONFIG, "is no list"),
+        ([("share.isolation.level", SET, None)], Code.INVALID_REQUEST, "has no value"),
+        ([("share.session.timeout.ms", SET, " " * 5_000)], Code.INVALID_CONFIG, "at most 1024 characters"),
+        ([("\x7f" * 30_000, SET, "1")], Code.INVALID_CONFIG, "Unknown group config name"),
+    ],
+)
+def test_what_a_group_cannot_have_is_refused_as_kafka_does(
+    wire: Wire, topic: str, changes: list[tuple[str, int, str | None]], code: Code, message: str
+) -> None:
+    result = set_config(wire, topic, *changes)
+    assert result.error_code == code
+    assert message in result.error_message
+    assert {each.config_source for each in config_of(wire, topic).configs} == {5}
+
+
+def test_a_group_with_a_configuration_has_a_name_of_limited_length(wire: Wire) -> None:
+    for name in ("", "g" * 1_025):
+        result = set_config(wire, name, ("share.session.timeout.ms", SET, "50000"))
+        assert result.error_code == Code.INVALID_REQUEST

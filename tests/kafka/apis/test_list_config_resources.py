@@ -1,6 +1,7 @@
 """ListConfigResources: what has a configuration (KIP-1142)."""
 
 from tests.harness.wire import Wire
+from tests.kafka.config_requests import DELETE, SET, set_config
 
 from headrace.kafka.errors import Code
 from headrace.protocol import messages as m
@@ -14,11 +15,14 @@ def resources(wire: Wire, *kinds: int, version: int = 1) -> set[tuple[str, int]]
 
 def test_resources_with_a_configuration_are_listed(wire: Wire, topic: str) -> None:
     wire.create(topic)
-    topics, brokers = resources(wire, 2), resources(wire, 4)
+    reset = "share.auto.offset.reset"
+    assert set_config(wire, topic, (reset, SET, "earliest")).error_code == 0
+    topics, brokers, groups = resources(wire, 2), resources(wire, 4), resources(wire, 32)
     assert {(topic, 2), ("__consumer_offsets", 2)} <= topics
     assert brokers == {("1", 4)}
-    assert resources(wire) == resources(wire, 2, 4, 4, 16) == topics | brokers
-    for none in (8, 16, 32):
+    assert (topic, 32) in groups
+    assert resources(wire) == resources(wire, 2, 4, 4, 16, 32) == topics | brokers | groups
+    for none in (8, 16):
         assert resources(wire, none) == set()
     assert resources(wire, version=0) == set()
     for unknown in (0, 99):
@@ -32,3 +36,5 @@ def test_resources_with_a_configuration_are_listed(wire: Wire, topic: str) -> No
     ]
     answer = wire.ask(m.DescribeConfigsRequest(resources=described), 4)
     assert {each.error_code for each in answer.results} == {0}, "what is listed can be described"
+    assert set_config(wire, topic, (reset, DELETE, None)).error_code == 0
+    assert (topic, 32) not in resources(wire, 32)

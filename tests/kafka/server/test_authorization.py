@@ -81,13 +81,19 @@ def _more(api: Api) -> Iterator[Any]:
         yield FindCoordinatorRequest(key_type=1, coordinator_keys=["transaction"])
     elif api.name == "DescribeConfigs":
         broker = DescribeConfigsRequest.DescribeConfigsResource(resource_type=4, resource_name="1")
+        group = DescribeConfigsRequest.DescribeConfigsResource(resource_type=32, resource_name="g")
         yield DescribeConfigsRequest(resources=[broker])
+        yield DescribeConfigsRequest(resources=[group])
     elif api.name == "AlterConfigs":
         changed = AlterConfigsRequest.AlterConfigsResource(resource_type=4, resource_name="1", configs=[])
+        of_group = AlterConfigsRequest.AlterConfigsResource(resource_type=32, resource_name="g", configs=[])
         yield AlterConfigsRequest(resources=[changed])
+        yield AlterConfigsRequest(resources=[of_group])
     elif api.name == "IncrementalAlterConfigs":
         altered = IncrementalAlterConfigsRequest.AlterConfigsResource(resource_type=4, resource_name="1", configs=[])
+        grouped = IncrementalAlterConfigsRequest.AlterConfigsResource(resource_type=32, resource_name="g", configs=[])
         yield IncrementalAlterConfigsRequest(resources=[altered])
+        yield IncrementalAlterConfigsRequest(resources=[grouped])
 
 
 def requests(api: Api, topic_id: UUID = TOPIC_ID) -> Iterator[Any]:

@@ -66,21 +66,18 @@ _LONGER = (
 
 
 class GroupDefaults(msgspec.Struct, frozen=True):
-    """Given broker settings of the newer groups, as checked text by their name."""
+    """Broker settings of the newer groups, from `defaults_of`."""
 
-    given: dict[str, str] = {}
-
-    def number(self, broker_name: str) -> int:
-        """Return the value of a setting that is a number."""
-        value = _BROKER[broker_name].parse(self.given.get(broker_name, _BROKER[broker_name].default or ""))
-        assert isinstance(value, int)
-        return value
+    given: dict[str, str]
+    """Given ones as checked text, by their name."""
+    numbers: dict[str, int]
+    """Effective values of those that are numbers."""
 
     def bounds(self, name: str) -> tuple[tuple[str, int], tuple[str, int]]:
         """Return the settings that bound a key of `_OVERRIDES`, and their values: minimum and maximum."""
         kind, _, rest = name.partition(".")
         low, high = f"group.{kind}.min.{rest}", f"group.{kind}.max.{rest}"
-        return (low, self.number(low)), (high, self.number(high))
+        return (low, self.numbers[low]), (high, self.numbers[high])
 
 
 def defaults_of(texts: Mapping[str, str]) -> GroupDefaults:
@@ -89,9 +86,11 @@ def defaults_of(texts: Mapping[str, str]) -> GroupDefaults:
     Raises:
         InvalidSetting: a default out of its bounds, or a session timeout that is no longer than the interval.
     """
-    defaults = GroupDefaults({name: texts[name] for name in texts if name in _BROKER})
+    given = {name: texts[name] for name in texts if name in _BROKER}
+    values = {key.name: key.parse(given.get(key.name, key.default or "")) for key in NEWER_GROUP_KEYS}
+    defaults = GroupDefaults(given, {name: value for name, value in values.items() if isinstance(value, int)})
     for name in _OVERRIDES:
-        value = defaults.number(_PREFIX + name)
+        value = defaults.numbers[_PREFIX + name]
         (low, least), (high, most) = defaults.bounds(name)
         # Without a choice of its own, Headrace's default of 0 leaves the interval of assignments to the server.
         chosen = value != 0 or _PREFIX + name in defaults.given
@@ -100,7 +99,7 @@ def defaults_of(texts: Mapping[str, str]) -> GroupDefaults:
         if chosen and not least <= value <= most:
             raise InvalidSetting(f"{_PREFIX}{name}={value} is not from {low}={least} to {high}={most}")
     for session, interval in _LONGER:
-        if defaults.number(_PREFIX + session) <= defaults.number(_PREFIX + interval):
+        if defaults.numbers[_PREFIX + session] <= defaults.numbers[_PREFIX + interval]:
             raise InvalidSetting(f"{_PREFIX}{session} must be greater than {_PREFIX}{interval}")
     return defaults
 
@@ -110,9 +109,7 @@ def check(config: Mapping[str, str], defaults: GroupDefaults) -> None:
 
     The texts for bounds and unknown names are Kafka's.
     """
-    for name in config:
-        if name not in _BY_NAME:
-            raise unknown(name)
+    check_stored(config)
     values = {name: _parse(name, text) for name, text in config.items()}
     for name in _OVERRIDES:
         value = values.get(name)
@@ -130,6 +127,14 @@ def check(config: Mapping[str, str], defaults: GroupDefaults) -> None:
             raise InvalidConfig(f"{session} must be greater than {interval}")
 
 
+def check_stored(config: Mapping[str, str]) -> None:
+    """Raise InvalidConfig for a key or value that is valid under no bounds."""
+    for name, text in config.items():
+        if name not in _BY_NAME:
+            raise unknown(name)
+        _parse(name, text)
+
+
 def unknown(name: str) -> InvalidConfig:
     """Return the error for an unknown key, which names a near one."""
     hint = suggestion(name, _BY_NAME)
@@ -140,14 +145,9 @@ def resolve(config: Mapping[str, str], defaults: GroupDefaults) -> GroupConfig:
     """Return the effective configuration of a group with these own values.
 
     As in Kafka, values that were stored under wider bounds than today's are moved into them.
-
-    Raises:
-        InvalidConfig: an unknown key, or a value that is invalid under any bounds.
+    Raises InvalidConfig as `check_stored`.
     """
-    for name, text in config.items():
-        if name not in _BY_NAME:
-            raise unknown(name)
-        _parse(name, text)
+    check_stored(config)
 
     def number(name: str) -> int:
         value = _number(name, config, defaults)
@@ -195,7 +195,7 @@ def _text(name: str, config: Mapping[str, str]) -> str:
 
 
 def _number(name: str, config: Mapping[str, str], defaults: GroupDefaults) -> int:
-    value = _parse(name, config[name]) if name in config else defaults.number(_PREFIX + name)
+    value = _parse(name, config[name]) if name in config else defaults.numbers[_PREFIX + name]
     assert isinstance(value, int)
     return value
 

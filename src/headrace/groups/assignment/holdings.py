@@ -67,6 +67,7 @@ class Holdings(Generic[Who]):
         for topic, partitions in self._targets.pop(who).items():
             for partition in partitions:
                 del self._tables[topic].targets[partition]
+            self._drop_unused(topic)
         for topic, partitions in self._held.pop(who).items():
             self._free(topic, partitions)
         self.epoch += 1
@@ -87,27 +88,28 @@ class Holdings(Generic[Who]):
     def topic(self, name: str, topic_id: UUID | None, partitions: int | None) -> None:
         """Set the ID and the number of partitions of a topic. None: it does not exist.
 
-        A change raises `epoch` if a member is subscribed. Removed partitions lose their target, and their owner must
-        give them up. Those of a recreated topic can be granted at once.
+        A change raises `epoch` if a member is subscribed. Removed partitions are due to no member, and owners give them
+        up after the next `aim`. Those of a recreated topic are others.
         """
         before = self._current.get(name)
         now = None if partitions is None else Topic(name, topic_id)
         if now == before and (now is None or self._tables[now].count == partitions):
             return
-        if before is not None and before != now:
+        if now is None:
             del self._current[name]
-            self._cut(before, 0)
-        if now is not None:
+        else:
             self._current[name] = now
-            self._tables.setdefault(now, _Table())
-            self._cut(now, partitions or 0)
+            self._tables.setdefault(now, _Table()).count = partitions or 0
+        if before is not None:
+            self._drop_unused(before)
         if self._subscribers[name] > 0:
             self.epoch += 1
 
     def aim(self, targets: Mapping[Who, Mapping[str, Collection[int]]]) -> None:
         """Replace the target, which must be computed from the present state, and set `target_epoch`."""
-        for table in self._tables.values():
+        for topic, table in list(self._tables.items()):
             table.targets.clear()
+            self._drop_unused(topic)
         self._targets = {who: {} for who in self._members}
         for who, topics in targets.items():
             for name, partitions in topics.items():
@@ -208,7 +210,11 @@ class Holdings(Generic[Who]):
 
     def targets(self) -> dict[str, dict[int, Who]]:
         """Return target members, for an assignor."""
-        return {name: dict(table.targets) for name, table in self._existing() if table.targets}
+        return {
+            name: {each: who for each, who in table.targets.items() if each < table.count}
+            for name, table in self._existing()
+            if table.targets
+        }
 
     def granted(self, topic: str, partition: int) -> tuple[Who, int] | None:
         """Return the owner of a partition of an existing topic, and the epoch of the grant."""
@@ -233,12 +239,18 @@ class Holdings(Generic[Who]):
         return {topic: set(partitions) for topic, partitions in self._targets[who].items()}
 
     def is_settled(self, who: Who) -> bool:
-        """Return whether a member owns exactly its target."""
+        """Return whether a member owns exactly its target, as of the last `aim`."""
         return self._held[who] == self._targets[who]
 
     def due(self, who: Who) -> dict[Topic, set[int]]:
-        """Return what a member should own and does not."""
-        return _without(self._targets[who], self._held[who])
+        """Return what a member should own and does not, of existing partitions."""
+        found = {}
+        for topic, partitions in _without(self._targets[who], self._held[who]).items():
+            count = self._tables[topic].count if self._current.get(topic.name) == topic else 0
+            rest = {each for each in partitions if each < count}
+            if rest:
+                found[topic] = rest
+        return found
 
     def free_for(self, who: Who) -> dict[Topic, set[int]]:
         """Return the part of `due` that has no owner."""
@@ -266,16 +278,6 @@ class Holdings(Generic[Who]):
         self._targets[who].setdefault(topic, set()).update(partitions)
         self._tables[topic].targets.update(dict.fromkeys(partitions, who))
 
-    def _cut(self, topic: Topic, count: int) -> None:
-        table = self._tables[topic]
-        table.count = count
-        for partition in [each for each in table.targets if each >= count]:
-            mine = self._targets[table.targets.pop(partition)]
-            mine[topic].discard(partition)
-            if not mine[topic]:
-                del mine[topic]
-        self._drop_unused(topic)
-
     def _free(self, topic: Topic, partitions: Iterable[int]) -> None:
         owners = self._tables[topic].owners
         for partition in partitions:
@@ -283,7 +285,8 @@ class Holdings(Generic[Who]):
         self._drop_unused(topic)
 
     def _drop_unused(self, topic: Topic) -> None:
-        if self._current.get(topic.name) != topic and not self._tables[topic].owners:
+        table = self._tables[topic]
+        if self._current.get(topic.name) != topic and not (table.owners or table.targets):
             del self._tables[topic]
 
     def _existing(self) -> list[tuple[str, _Table[Who]]]:

@@ -1,7 +1,9 @@
 """DescribeConfigs (32), versions 1-4.
 
 Behavior
-- Describes topics and this broker. Another broker id or an unknown resource type is INVALID_REQUEST.
+- Describes topics, groups and this broker. Another broker id or an unknown resource type is INVALID_REQUEST.
+- A group need not exist. Its configuration applies to consumer groups and share groups. As in Kafka, its entries have
+  the broker's settings as synonyms.
 - A topic has the read-only key `headrace.streams`: the Redis keys of its partitions' streams. `__consumer_offsets` has
   none.
 - A native topic has the read-only key `headrace.native` (JSON). It has the number of records by partition, and for each
@@ -24,11 +26,12 @@ from typing import Any
 
 import msgspec
 
+from headrace.broker.admin.group_configs import LONGEST_NAME
 from headrace.broker.broker import Broker
 from headrace.broker.config.keys import BROKER_KEYS
 from headrace.kafka.denied import Place
 from headrace.kafka.errors import Code, RequestError
-from headrace.kafka.required_acls import cluster, topics
+from headrace.kafka.required_acls import cluster, groups, topics
 from headrace.kafka.server.executor import AnswerItem, Each
 from headrace.kafka.server.registry import register
 from headrace.kafka.server.request_context import RequestContext
@@ -38,7 +41,7 @@ from headrace.topics.config import describe
 from headrace.topics.config_keys import ConfigEntry, Source
 from headrace.topics.errors import TopicError
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
 STREAMS = "headrace.streams"
 """Name of the read-only topic configuration that holds stream keys in partition order.
 
@@ -57,6 +60,8 @@ _LONGEST = 32_767
 """Maximum bytes of a string in versions that are not flexible."""
 _RESOURCE_BYTES = 32 << 10
 """Memory for the entries of a resource while the response is built, with all optional parts."""
+_GROUP_BYTES = 14 << 10
+"""The same for a group."""
 
 Result = DescribeConfigsResponse.DescribeConfigsResult
 Entry = DescribeConfigsResponse.DescribeConfigsResourceResult
@@ -65,6 +70,11 @@ Entry = DescribeConfigsResponse.DescribeConfigsResourceResult
 def topics_in(request: Any, _: RequestContext) -> Iterable[str]:
     """Return the topics of a request about configurations."""
     return (each.resource_name for each in request.resources if each.resource_type == TOPIC)
+
+
+def groups_in(request: Any, _: RequestContext) -> Iterable[str]:
+    """Return the groups of a request about configurations."""
+    return (each.resource_name for each in request.resources if each.resource_type == GROUP)
 
 
 def names_broker(request: Any) -> bool:
@@ -76,6 +86,8 @@ def places_of(resource: Any, _: Any, __: RequestContext) -> Iterator[Place]:
     """Yield the resources for which a request about a configuration needs rights."""
     if resource.resource_type == TOPIC:
         yield ResourceType.TOPIC, resource.resource_name
+    elif resource.resource_type == GROUP:
+        yield ResourceType.GROUP, resource.resource_name
     elif resource.resource_type == BROKER:
         yield ResourceType.CLUSTER, CLUSTER_NAME
 
@@ -98,19 +110,24 @@ def _refused(resource: DescribeConfigsRequest.DescribeConfigsResource, code: Cod
     DescribeConfigsRequest,
     1,
     4,
-    needs=(topics(Operation.DESCRIBE_CONFIGS, topics_in), cluster(Operation.DESCRIBE_CONFIGS, names_broker)),
+    needs=(
+        topics(Operation.DESCRIBE_CONFIGS, topics_in),
+        groups(Operation.DESCRIBE_CONFIGS, groups_in),
+        cluster(Operation.DESCRIBE_CONFIGS, names_broker),
+    ),
     each=Each("resources", "results", _refused, places_of, key=_key_of),
 )
 async def handle(request: DescribeConfigsRequest, context: RequestContext) -> AnswerItem:
-    """Describe the configuration of topics and of the broker."""
+    """Describe the configuration of topics, of groups and of the broker."""
     named = {_key_of(resource): resource for resource in request.resources}
-    known = sum(1 for kind, name in named if kind == BROKER or context.broker.topics.has(name))
+    known = sum(1 for kind, name in named if kind == BROKER or (kind == TOPIC and context.broker.topics.has(name)))
+    of_groups = sum(1 for kind, _ in named if kind == GROUP)
     natives: dict[str, str | TopicError] = {}
     async for resource in context.pace().each(named.values()):
         if _is_native(context.broker, resource):
             natives[resource.resource_name] = await _native(context.broker, resource.resource_name)
     told = sum(len(each) for each in natives.values() if isinstance(each, str))
-    await context.reserve(known * _RESOURCE_BYTES + told)
+    await context.reserve(known * _RESOURCE_BYTES + of_groups * _GROUP_BYTES + told)
 
     def show(resource: DescribeConfigsRequest.DescribeConfigsResource) -> Result:
         entries = _entries(
@@ -152,6 +169,10 @@ def _entries(
             raise told
         if told is not None:
             entries.append(_shown(NATIVE, told, _STRING, "Records and consumer groups in Redis." if doc else None))
+    elif resource.resource_type == GROUP:
+        check_group_name(resource.resource_name)
+        described = broker.group_configs.describe(resource.resource_name)
+        entries = [_entry(found, synonyms=synonyms, doc=doc) for found in described]
     elif resource.resource_type == BROKER and resource.resource_name in ("", str(broker.node_id)):
         entries = list(_broker(broker, synonyms=synonyms, doc=doc))
         if broker.storage_url is not None and _is_near(context.channel.client_host):
@@ -160,13 +181,23 @@ def _entries(
         raise RequestError(
             Code.INVALID_REQUEST,
             f"resource {resource.resource_name!r} of type {resource.resource_type}: "
-            f"there are topics and broker {broker.node_id}",
+            f"there are topics, groups and broker {broker.node_id}",
         )
     wanted = resource.configuration_keys
     if wanted is None:
         return entries
     names = frozenset(wanted)
     return [entry for entry in entries if entry.name in names]
+
+
+def check_group_name(name: str) -> None:
+    """Raise RequestError for a group that cannot have a configuration."""
+    if not name:
+        raise RequestError(Code.INVALID_REQUEST, "the name of a group must not be empty")
+    if len(name) > LONGEST_NAME:
+        raise RequestError(
+            Code.INVALID_REQUEST, f"the name of a group with a configuration has at most {LONGEST_NAME} characters"
+        )
 
 
 def _is_near(host: str) -> bool:
