@@ -1,6 +1,7 @@
 """What a share group answers to requests of other kinds of groups: they do not mix (KIP-932).
 
-An empty share group keeps its name too, until it is deleted.
+An empty share group keeps its name too, until it is deleted. In the other direction, `groups.group` refuses members of
+share groups.
 """
 
 from headrace.groups.consumers.events import ConsumerHeartbeat
