@@ -27,7 +27,7 @@ class ShareSettings(msgspec.Struct, frozen=True):
 
 
 class AcknowledgeType(Enum):
-    """Types in ShareAcknowledge."""
+    """What happens to a record."""
 
     GAP = 0
     ACCEPT = 1
@@ -42,7 +42,7 @@ class AckProblem(Enum):
     INVALID_RECORD_STATE = auto()
     """A record is not acquired by this member, or its lock has ended."""
     INVALID_REQUEST = auto()
-    """Wrong types, batches out of order, or records never acquired."""
+    """Wrong types or order, or records never acquired."""
 
 
 class AckBatch(NamedTuple):
@@ -121,7 +121,7 @@ class SharePartition:
 
     @property
     def has_changes(self) -> bool:
-        """Whether decisions wait for the next write. If not, an accepted list needs none."""
+        """Whether decisions wait for the next write."""
         return any(run.decision is not None and not run.sent for run in self._runs)
 
     @property
@@ -131,7 +131,7 @@ class SharePartition:
 
     @property
     def deadline(self) -> int | None:
-        """When the first lock ends (ticks), if anything is acquired. After `lost`, wait before you expire it."""
+        """When the first lock ends (ticks), if any. It may be past after `lost`."""
         return min((run.until for run in self._runs if run.held), default=None)
 
     def wanted(self) -> Span | None:
@@ -169,17 +169,9 @@ class SharePartition:
     ) -> list[Acquired]:
         """Acquire records that were read from the log, lowest first.
 
-        The first batch beyond the window is acquired whole, if it is no larger. Near the delivery limit, fewer records
-        are acquired at once, and the last delivery comes alone.
-
-        Args:
-            member: the new owner.
-            read_from: offset of the read, at most `speo`. What has no batch from there on is a gap, so it is done.
-            batches: bounds of each batch. The first may begin before `read_from`.
-            max_records: where to stop: after the batch, or exactly there (`exact`).
-            until: end of the lock (ticks).
-            exact: share acquire mode `record_limit`.
-            skipped: sorted bounds of aborted and control batches. Done.
+        Stop after the batch with `max_records`, or exactly there. Near the delivery limit, acquire fewer, and the last
+        delivery alone. From `read_from` (at most `speo`) on, gaps between batches and `skipped` ones (aborted and
+        control batches, sorted) are done.
         """
         if read_from > self.speo:
             raise ValueError(f"read from {read_from} beyond the end offset {self.speo}")
@@ -210,8 +202,7 @@ class SharePartition:
     ) -> AckProblem | None:
         """Decide about acquired records: the whole list, or nothing if a problem is returned.
 
-        Offsets below the SPSO have no effect. RENEW restarts locks until `renew_until`; it is invalid without.
-        The window bounds the cost.
+        Offsets below the SPSO have no effect. RENEW needs `renew_until`. The window bounds the cost.
         """
         changes: list[Run] = []
         before = -1
@@ -246,7 +237,7 @@ class SharePartition:
         )
 
     def expire(self, now: int) -> None:
-        """Release records whose locks have ended."""
+        """Release records with ended locks."""
         self._runs.replace([run.decided(self._after(run.count)) for run in self._runs if run.held and run.until <= now])
 
     def dead_lettered(self, first: int, last: int) -> None:
@@ -281,7 +272,7 @@ class SharePartition:
         self._runs.advance()
 
     def lost(self) -> None:
-        """End a write that failed or has no outcome: its acknowledgements do not count."""
+        """End a write without success: its acknowledgements do not count."""
         self._in_flight = False
         self._runs.replace([_taken_back(run) for run in self._runs if run.sent])
 
