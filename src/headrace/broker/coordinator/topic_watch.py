@@ -9,7 +9,8 @@ import structlog
 from headrace.aio.tasks import end
 from headrace.broker.runtime.scheduler import CooperativeScheduler
 from headrace.groups.consumers.events import TopicsChanged
-from headrace.groups.model import StoredGroup, TopicFacts
+from headrace.groups.model import StoredConsumer, StoredGroup, TopicFacts
+from headrace.groups.sharing.model import StoredSharer, StoredShareTopic
 from headrace.topics.errors import UnreadableTopic
 
 _log = structlog.get_logger("headrace.broker.coordinator")
@@ -111,6 +112,12 @@ def watched_by(stored: StoredGroup) -> list[str]:
     """Return the topics that members of a stored group name or have partitions of."""
     names: dict[str, None] = {}
     for member in stored.fields:
-        for some in (member.topics, member.held, member.target):
-            names.update(dict.fromkeys(some))
+        match member:
+            case StoredConsumer():
+                for some in (member.topics, member.held, member.target):
+                    names.update(dict.fromkeys(some))
+            case StoredSharer():
+                names.update(dict.fromkeys(member.topics))
+            case StoredShareTopic():
+                names[member.topic] = None
     return list(names)

@@ -28,21 +28,18 @@ _AGAIN_MS = 1_000
 """Delay before a refused write is repeated that no client repeats, such as the end of a lock."""
 _MOST_PASSES = 16
 """Reads of one fetch that find only batches without records for members, such as markers of transactions."""
+_NOTHING = HiddenBatches(())
 _log = structlog.get_logger("headrace.broker.sharing")
 
 
 class ShareStorage(Protocol):
     """Stored states of share partitions."""
 
-    async def load(self, stream: str, group: str) -> ShareState | None:
-        """Return the state of a group in a log. None: the coordinator has not initialized it."""
+    async def load(self, stream: str, group: str) -> tuple[int, ShareState | None]:
+        """Return the term of the leader that this server is, and the stored state, if any."""
 
-    async def save(self, stream: str, group: str, state: ShareState) -> bool:
-        """Store a state as the leader of the log. Return False if the stored one has another state epoch.
-
-        Raises:
-            Fenced: another broker leads the log. StorageUnavailable: the outcome is unknown.
-        """
+    async def save(self, stream: str, group: str, term: int, state: ShareState) -> bool:
+        """Replace the state. Return False if another state epoch has begun."""
 
 
 class ShareFound(msgspec.Struct, gc=False):
@@ -51,8 +48,8 @@ class ShareFound(msgspec.Struct, gc=False):
     chunks: list[Buffer] = []
     size: int = 0
     acquired: list[Acquired] = []
-    leaves_some: bool = False
-    """Whether more may be available."""
+    unfinished: bool = False
+    """Whether nothing was found yet, and the fetch should go on in its next turn."""
 
 
 class ShareLog:
@@ -75,8 +72,6 @@ class ShareLog:
         self.log = log
         self.watchers = Watchers()
         """Called with 1 when records may be available, and with 0 when the partition is closed."""
-        self.sessions = 0
-        """Sessions of members that name it."""
         self._storage = storage
         self._config = config
         self._clock = clock
@@ -85,6 +80,8 @@ class ShareLog:
         self._settings = ShareSettings()
         self._leader_epoch = -1
         """Leader epoch of the log for which the state was loaded."""
+        self._term = 0
+        """Term of the leader, which fences its writes."""
         self._loading: SingleFlight[None, None] = SingleFlight(lambda _: self._load(), joins=True)
         self._reading = False
         self._waiting: list[asyncio.Future[Exception | None]] = []
@@ -92,6 +89,7 @@ class ShareLog:
         self._writing: asyncio.Task[None] | None = None
         self._timer: Timer | None = None
         self._timer_ms = 0
+        self._retired: Callable[[], None] | None = None
 
     # Life
 
@@ -118,24 +116,33 @@ class ShareLog:
             return
         self._forget(NotLeader("the leader has changed"))
         log, leader_epoch = self.log, self.log.leader_epoch
-        state = await self._storage.load(log.stream, self.group)
+        term, state = await self._storage.load(log.stream, self.group)
         if state is None:
-            raise UnknownTopic(f"group {self.group!r} has no state in {log.topic}-{log.index}: no member was assigned it")
+            raise UnknownTopic(
+                f"group {self.group!r} has no state in {log.topic}-{log.index}: no member was assigned it"
+            )
         if state.spso == NOT_BEGUN:
             log.check_led()
             state = ShareState(state.epoch, await self._begin(log, self._config()))
-            if not await self._storage.save(log.stream, self.group, state):
+            if not await self._storage.save(log.stream, self.group, term, state):
                 raise StorageUnavailable("the offset of the share group was altered in the meantime: try again")
         if log.leader_epoch != leader_epoch:
             raise NotLeader(f"{log.topic}-{log.index} has got another leader epoch")
         self._settings = self._wanted_settings()
-        self._leader_epoch = leader_epoch
+        self._leader_epoch, self._term = leader_epoch, term
         self._core = SharePartition(state, self._settings)
         # A leader may have ended during the last delivery of a record.
         self._write_soon()
 
+    def retire(self, done: Callable[[], None]) -> None:
+        """Call `done` when all decisions are stored. It may close the partition."""
+        if self._writing is None:
+            done()
+        else:
+            self._retired = done
+
     def close(self) -> None:
-        """Forget the state: the topic was deleted, the last session has ended, or the server stops."""
+        """Forget the state: the last session of the group has ended, or the server stops."""
         self._forget(UnknownTopic(f"{self.log.topic}-{self.log.index} is closed"))
         self.watchers.notify(0)
 
@@ -145,13 +152,8 @@ class ShareLog:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._fail(self._waiting, error)
+        self._answer(self._waiting, error)
         self._waiting = []
-
-    @property
-    def busy(self) -> bool:
-        """Whether decisions are not stored yet."""
-        return self._writing is not None or self._loading.tasks() != []
 
     # Records for members
 
@@ -196,7 +198,7 @@ class ShareLog:
             following = core.wanted()
             if following is None or following.first == wanted.first:
                 return ShareFound()
-        return ShareFound(leaves_some=True)
+        return ShareFound(unfinished=True)
 
     async def _read(self, offset: int, most_bytes: int) -> tuple[list[Buffer], HiddenBatches]:
         log, isolation = self.log, self.isolation
@@ -204,19 +206,21 @@ class ShareLog:
         log.check_readable(offset)
         if isolation == COMMITTED:
             log.check_stable()
-        if log.cached(offset) and not (isolation == COMMITTED and offset < log.aborted_from):
+        batches: list[Buffer] | None = None
+        if log.cached(offset):
             batches, _ = log.read_cached(offset, most_bytes, whole_first=True, isolation=isolation)
             if isolation == UNCOMMITTED or not any(map(is_transactional, batches)):
-                return batches, HiddenBatches(())
+                return batches, _NOTHING
         self._reading = True
         try:
-            batches, _ = await log.read_stored(offset, most_bytes, isolation=isolation)
+            if batches is None:
+                batches, _ = await log.read_stored(offset, most_bytes, isolation=isolation)
             if isolation == UNCOMMITTED or not any(map(is_transactional, batches)):
-                return batches, HiddenBatches(())
+                return batches, _NOTHING
             end = span_of(batches[-1])[1] + 1
             aborted = await aborted_transactions(log, offset, end, partial(producers_of, batches))
             known = aborted_are_known(log, offset, end, local_start)
-            return (batches, HiddenBatches(aborted)) if known else ([], HiddenBatches(()))
+            return (batches, HiddenBatches(aborted)) if known else ([], _NOTHING)
         finally:
             self._reading = False
             # Others found nothing during this read.
@@ -243,7 +247,7 @@ class ShareLog:
         acquired = core.acquire(member, read_from, spans, most_records, until, exact=exact, skipped=hidden)
         self._arm(until)
         chunks = list(_overlapping(batches, spans, acquired))
-        return ShareFound(chunks, sum(map(len, chunks)), acquired, leaves_some=bool(acquired))
+        return ShareFound(chunks, sum(map(len, chunks)), acquired)
 
     def _current(self) -> SharePartition | None:
         """Return the state with the present configuration and log start offset."""
@@ -318,27 +322,33 @@ class ShareLog:
             self._writing = asyncio.get_running_loop().create_task(self._write(self._core))
 
     async def _write(self, core: SharePartition) -> None:
+        error: Exception | None = None
+        term = self._term
         try:
-            while self._core is core and (state := core.prepare()) is not None:
+            while error is None and self._core is core and (state := core.prepare()) is not None:
                 waiting, self._waiting = self._waiting, []
-                error = await self._store(state)
+                error = await self._store(state, term)
                 if error is None:
                     core.stored()
                 else:
                     core.lost()
-                self._fail(waiting, error)
-                if error is not None and self._core is core:
+                self._answer(waiting, error)
+                if error is None:
+                    self.watchers.notify(1)
+                elif self._core is core:
                     self._refused(error)
-                    return
-                self.watchers.notify(1)
         finally:
             self._writing = None
-        # A state that was loaded in the meantime may have decisions too.
-        self._write_soon()
+        if error is None or self._waiting:
+            # A state that was loaded in the meantime may have decisions too.
+            self._write_soon()
+        if self._retired is not None and self._writing is None:
+            retired, self._retired = self._retired, None
+            retired()
 
-    async def _store(self, state: ShareState) -> Exception | None:
+    async def _store(self, state: ShareState, term: int) -> Exception | None:
         try:
-            if await self._storage.save(self.log.stream, self.group, state):
+            if await self._storage.save(self.log.stream, self.group, term, state):
                 return None
         except TopicError as error:
             return error
@@ -356,7 +366,7 @@ class ShareLog:
             self._arm(self._clock.ticks_ms() + _AGAIN_MS)
 
     @staticmethod
-    def _fail(waiting: list[asyncio.Future[Exception | None]], error: Exception | None) -> None:
+    def _answer(waiting: list[asyncio.Future[Exception | None]], error: Exception | None) -> None:
         for each in waiting:
             if not each.done():
                 each.set_result(error)

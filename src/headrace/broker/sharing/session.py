@@ -3,6 +3,7 @@
 A session belongs to one connection. It ends with it, and then everything that the member holds is available again.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from enum import Enum, auto
 from uuid import UUID
@@ -64,19 +65,11 @@ class ShareSession:
 class ShareSessions:
     """The share sessions of a virtual cluster on this broker."""
 
-    def __init__(
-        self,
-        limit: Callable[[], int],
-        added: Callable[[ShareSession, Place], None],
-        removed: Callable[[ShareSession, Place], None],
-    ) -> None:
-        """Take the maximum number of sessions (`group.share.max.share.sessions`).
-
-        `added` and `removed` are called for each partition of a session that comes or goes.
-        """
+    def __init__(self, limit: Callable[[], int]) -> None:
+        """Take the maximum number of sessions (`group.share.max.share.sessions`)."""
         self._limit = limit
-        self._added = added
-        self._removed = removed
+        self._groups: Counter[str] = Counter()
+        """Sessions of each group."""
         self._sessions: dict[tuple[str, str], ShareSession] = {}
         self._partitions = 0
 
@@ -86,6 +79,10 @@ class ShareSessions:
     def __contains__(self, session: ShareSession) -> bool:
         return self._sessions.get((session.group, session.member_id)) is session
 
+    def has_any(self, group: str) -> bool:
+        """Whether a member of a group has a session."""
+        return group in self._groups
+
     def open(self, group: str, member_id: str) -> ShareSession:
         """Open a session. One of the same member ends without releasing anything. Raises SessionError."""
         before = self._sessions.get((group, member_id))
@@ -94,6 +91,7 @@ class ShareSessions:
         elif len(self._sessions) >= self._limit():
             raise SessionError(SessionProblem.SHARE_SESSION_LIMIT_REACHED)
         session = self._sessions[group, member_id] = ShareSession(group, member_id)
+        self._groups[group] += 1
         return session
 
     def find(self, group: str, member_id: str, epoch: int) -> ShareSession:
@@ -121,7 +119,6 @@ class ShareSessions:
                 raise SessionError(SessionProblem.SHARE_SESSION_LIMIT_REACHED)
             session.partitions[place] = None
             self._partitions += 1
-            self._added(session, place)
 
     def forget(self, session: ShareSession, places: Iterable[Place]) -> None:
         """Remove partitions. The member keeps what it holds of them."""
@@ -130,10 +127,12 @@ class ShareSessions:
                 del session.partitions[place]
                 session.told.pop(place, None)
                 self._partitions -= 1
-                self._removed(session, place)
 
     def end(self, session: ShareSession) -> None:
         """Forget a session. Do nothing if it has ended or was replaced."""
         if session in self:
             del self._sessions[session.group, session.member_id]
             self.forget(session, tuple(session.partitions))
+            self._groups[session.group] -= 1
+            if not self._groups[session.group]:
+                del self._groups[session.group]
