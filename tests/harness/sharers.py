@@ -5,7 +5,7 @@ from itertools import count
 from typing import Any
 from uuid import UUID
 
-from headrace.groups.configs import GroupConfig
+from headrace.groups.configs import Configs, GroupConfig
 from headrace.groups.effects import Effect
 from headrace.groups.events import DropTopic, Event, TimerFired
 from headrace.groups.group import Group
@@ -24,7 +24,7 @@ class ShareContext:
 
     def __init__(self, settings: GroupSettings | None = None, config: GroupConfig | None = None) -> None:
         self.settings = settings or GroupSettings()
-        self.config = config or GroupConfig()
+        self.configs = Configs(config)
         self.now_ms = 1_000_000
         self.storage = Snapshot.empty(NAME)
         self.topics: dict[str, TopicFacts] = {}
@@ -32,7 +32,7 @@ class ShareContext:
         self.writes = 0
         self._results: dict[int, Any] = {}
         self._tokens = count(1)
-        self.group = Group(NAME, self.settings, config=lambda: self.config)
+        self.group = Group(NAME, self.settings, configs=self.configs)
 
     def topic(self, name: str, partitions: int, number: int = 1) -> None:
         """Create a topic, or give it more partitions. The group learns of it with the next heartbeat that names it."""
@@ -94,7 +94,7 @@ class ShareContext:
     def restart(self) -> None:
         """Load the group again, as another server does after a kill."""
         self.timers.clear()
-        self.group, effects = Group.restore(self.storage.stored, self.settings, self._now, lambda: self.config)
+        self.group, effects = Group.restore(self.storage.stored, self.settings, self._now, self.configs)
         self._carry_out(effects)
 
     @property

@@ -4,15 +4,17 @@ Members do not give partitions up, so there is no reconciliation: a member gets 
 heartbeat. An empty group stays until it is deleted.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from uuid import UUID
 
 from headrace.groups import timers
-from headrace.groups.configs import GroupConfig
-from headrace.groups.consumers.events import TopicsChanged
+from headrace.groups.classic.states import GroupState
+from headrace.groups.configs import Configs
+from headrace.groups.consumers.events import ConsumerNotice, ConsumerRequest, TopicsChanged
+from headrace.groups.description import Client, GroupDescription, Moved, described_as_share
 from headrace.groups.effects import DeleteGroupResult
 from headrace.groups.errors import GroupError
-from headrace.groups.events import DeleteGroup, DropTopic, TimerFired
+from headrace.groups.events import Commit, DeleteGroup, DropTopic, TimerFired, TxnOffsetCommit
 from headrace.groups.model import (
     DropField,
     DropGroup,
@@ -23,6 +25,7 @@ from headrace.groups.model import (
     SaveHeader,
     StoredGroup,
     TopicFacts,
+    TopicPartition,
 )
 from headrace.groups.sharing import assignor
 from headrace.groups.sharing.events import (
@@ -38,7 +41,7 @@ from headrace.groups.sharing.events import (
 from headrace.groups.sharing.member import Assigned, Sharer, size_of
 from headrace.groups.sharing.model import StoredSharer, StoredShareTopic
 from headrace.groups.timers import TimerKey, TimerKind
-from headrace.groups.turn import GROUP_BYTES, Turn
+from headrace.groups.turn import Turn
 from headrace.machines.deadlines import Deadlines
 
 ShareEvent = (
@@ -49,10 +52,7 @@ ShareEvent = (
 class ShareGroup:
     """The members of a group of kind `share`."""
 
-    def __init__(
-        self, name: str, settings: GroupSettings, config: Callable[[], GroupConfig], deadlines: Deadlines[TimerKey]
-    ) -> None:
-        """`config` returns the group's effective configuration."""
+    def __init__(self, name: str, settings: GroupSettings, configs: Configs, deadlines: Deadlines[TimerKey]) -> None:
         self.name = name
         self.members: dict[str, Sharer] = {}
         self.topics: dict[str, StoredShareTopic] = {}
@@ -61,8 +61,11 @@ class ShareGroup:
         self.target_epoch = 0
         self.exists = False
         """Whether the group is stored."""
+        self.header: GroupHeader | None = None
+        """The header as it is or will be stored."""
+        self._moved = Moved({}, {})
         self._settings = settings
-        self._config = config
+        self._configs = configs
         self._deadlines = deadlines
         self._facts: dict[str, TopicFacts] = {}
         """Existing topics that members have subscribed to."""
@@ -76,7 +79,7 @@ class ShareGroup:
         header = stored.header
         if header is None:
             return
-        self.exists = True
+        self.exists, self.header = True, header
         self.epoch, self.target_epoch = header.epoch, header.target_epoch
         for field in stored.fields:
             if isinstance(field, StoredSharer):
@@ -92,7 +95,7 @@ class ShareGroup:
             self.epoch = self.target_epoch + 1
             self._compute(turn)
 
-    def take(self, event: ShareEvent, turn: Turn) -> None:
+    def take(self, event: ShareEvent | ConsumerRequest | ConsumerNotice, turn: Turn) -> None:
         """Handle one event."""
         match event:
             case ShareHeartbeat():
@@ -128,6 +131,7 @@ class ShareGroup:
         member = self.members.get(request.member_id)
         if member is None:
             member = self.members[request.member_id] = Sharer.joining(request)
+            self._moved.came[member.member_id] = self._client(member)
         before = member.stored
         changed = member.update(request) or not self.exists or member.epoch == 0
         changed = self._note(request.topics or (), request.facts) or changed
@@ -207,15 +211,19 @@ class ShareGroup:
         return ShareHeartbeatResult(member_id=request.member_id, member_epoch=request.member_epoch)
 
     def _watch(self, member_id: str, turn: Turn) -> None:
-        turn.set_timer(timers.session(member_id), self._config().share_session_timeout_ms)
+        turn.set_timer(timers.session(member_id), self._configs.of(self.name).share_session_timeout_ms)
 
     def _remove(self, member_id: str, turn: Turn) -> None:
         member = self.members.pop(member_id)
         self._target.pop(member_id, None)
         turn.cancel_timer(timers.session(member_id))
         turn.save(DropField(member.stored.field))
+        self._moved.went[member_id] = self._client(member)
         self._forget_unread()
         self._aim(turn, changed=True)
+
+    def _client(self, member: Sharer) -> Client:
+        return Client(member.client_id, member.client_host, self._configs.of(self.name).share_session_timeout_ms)
 
     def _fired(self, key: TimerKey, turn: Turn) -> None:
         if key.kind is TimerKind.TARGET:
@@ -230,7 +238,7 @@ class ShareGroup:
         if changed:
             self.epoch += 1
         if self.epoch > self.target_epoch:
-            pause_ms = self._config().share_assignment_interval_ms
+            pause_ms = self._configs.of(self.name).share_assignment_interval_ms
             due_ms = turn.ticks_ms if self._aimed_ms is None else self._aimed_ms + pause_ms
             if due_ms <= turn.ticks_ms or not self.members:
                 turn.cancel_timer(timers.target())
@@ -257,21 +265,19 @@ class ShareGroup:
 
     def _save_header(self, turn: Turn) -> None:
         self.exists = True
-        header = SaveHeader(
-            GroupHeader(
-                generation=self.epoch,
-                protocol_type=None,
-                protocol=None,
-                leader=None,
-                empty_since_ms=None if self.members else turn.now_ms,
-                kind=GroupKind.SHARE,
-                epoch=self.epoch,
-                target_epoch=self.target_epoch,
-            )
+        self.header = GroupHeader(
+            generation=self.epoch,
+            protocol_type=None,
+            protocol=None,
+            leader=None,
+            empty_since_ms=None if self.members else turn.now_ms,
+            kind=GroupKind.SHARE,
+            epoch=self.epoch,
+            target_epoch=self.target_epoch,
         )
         # One header for each turn.
         turn.changes[:] = [change for change in turn.changes if not isinstance(change, SaveHeader)]
-        turn.save(header)
+        turn.save(SaveHeader(self.header))
 
     # Topics
 
@@ -289,15 +295,12 @@ class ShareGroup:
         return changed
 
     def _learn(self, facts: Mapping[str, TopicFacts | None], turn: Turn) -> None:
-        read = {name: fact for name, fact in facts.items() if self._is_read(name)}
+        read = {name: fact for name, fact in facts.items() if self.reads(name)}
         if self._note(read, {name: fact for name, fact in read.items() if fact is not None}):
             self._aim(turn, changed=True)
 
-    def _is_read(self, name: str) -> bool:
-        return any(name in topics for topics in {member.topics for member in self.members.values()})
-
     def _forget_unread(self) -> None:
-        read = frozenset[str]().union(*(member.topics for member in self.members.values()))
+        read = self.subscribed()
         self._facts = {name: facts for name, facts in self._facts.items() if name in read}
 
     def _keep_states(self, name: str, facts: TopicFacts, turn: Turn) -> None:
@@ -383,13 +386,60 @@ class ShareGroup:
             self.exists = False
             turn.reply(request.token, DeleteGroupResult())
 
-    # Description
+    # What the group shows (`groups.kinds.KindGroup`)
+
+    @property
+    def kind(self) -> GroupKind:
+        """Kind of its members."""
+        return GroupKind.SHARE
+
+    @property
+    def is_used(self) -> bool:
+        """Whether the group exists: an empty one remains."""
+        return self.exists
+
+    @property
+    def size(self) -> int:
+        """Number of members."""
+        return len(self.members)
+
+    @property
+    def state(self) -> str:
+        """State with Kafka's name."""
+        state = GroupState.STABLE if self.members else GroupState.EMPTY
+        return state.value
 
     @property
     def member_bytes(self) -> int:
         """Approximate bytes of members."""
-        size = sum(member.size for member in self.members.values())
-        return size and size + GROUP_BYTES
+        return sum(member.size for member in self.members.values())
+
+    def reads(self, topic: str) -> bool:
+        """Return whether a member is subscribed to a topic."""
+        return any(topic in topics for topics in {member.topics for member in self.members.values()})
+
+    def subscribed(self) -> Iterable[str]:
+        """Return the topics of all members."""
+        return frozenset[str]().union(*(member.topics for member in self.members.values()))
+
+    def take_moved(self) -> Moved:
+        """Return members that joined or left since the last call."""
+        moved, self._moved = self._moved, Moved({}, {})
+        return moved
+
+    def describe(self) -> GroupDescription:
+        """Return the description without members."""
+        return described_as_share(self.name, self.epoch, has_members=bool(self.members))
+
+    def check_commit(self, request: Commit | TxnOffsetCommit) -> GroupError | dict[TopicPartition, GroupError]:
+        """Reject a commit: a share group has no committed offsets."""
+        del request
+        return GroupError.GROUP_ID_NOT_FOUND
+
+    def check_fetch(self, member_id: str | None, epoch: int) -> GroupError | None:
+        """Allow a fetch, which finds nothing."""
+        del member_id, epoch
+        return None
 
     def assigned(self, member_id: str) -> dict[str, tuple[UUID, tuple[int, ...]]]:
         """Return a member's last assignment: topic -> its ID and partitions."""

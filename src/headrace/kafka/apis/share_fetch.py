@@ -66,9 +66,7 @@ def _places(topic: ShareFetchRequest.FetchTopic, _: Any, context: RequestContext
 
 def _no(topic: ShareFetchRequest.FetchTopic, no: No, _: RequestContext) -> Response.ShareFetchableTopicResponse:
     refused = [
-        PartitionData(
-            partition_index=each.partition_index, error_code=no.code, error_message=no.message, records=[]
-        )
+        PartitionData(partition_index=each.partition_index, error_code=no.code, error_message=no.message, records=[])
         for each in topic.partitions
     ]
     return Response.ShareFetchableTopicResponse(topic_id=topic.topic_id, partitions=refused)
@@ -110,10 +108,14 @@ async def handle(request: ShareFetchRequest, context: RequestContext) -> Respons
         return await answer.response({}, {})
     sessions = context.broker.shares.sessions
     try:
-        sessions.add(session, ((each.topic_id, part.partition_index) for each in request.topics for part in each.partitions))
+        sessions.add(
+            session, ((each.topic_id, part.partition_index) for each in request.topics for part in each.partitions)
+        )
     except SessionError as error:
         return Response(error_code=session_code(error))
-    sessions.forget(session, ((each.topic_id, index) for each in request.forgotten_topics_data for index in each.partitions))
+    sessions.forget(
+        session, ((each.topic_id, index) for each in request.forgotten_topics_data for index in each.partitions)
+    )
     fetch = _fetch(request, context, session, has_outcomes=bool(outcomes))
     await fetch.run()
     context.waited = fetch.waited
@@ -141,7 +143,9 @@ def _session(request: ShareFetchRequest, context: RequestContext) -> ShareSessio
     if request.share_session_epoch != FIRST_EPOCH:
         return shares.sessions.find(group, member_id, request.share_session_epoch)
     session = shares.sessions.open(group, member_id)
-    context.channel.cleanups.add(("share session", context.broker.cluster, group, member_id), partial(shares.end, session))
+    context.channel.cleanups.add(
+        ("share session", context.broker.cluster, group, member_id), partial(shares.end, session)
+    )
     return session
 
 
@@ -193,9 +197,7 @@ class _Finder:
 
     def __init__(self, context: RequestContext) -> None:
         self._broker = context.broker
-        self._grants = self._broker.access.grants(
-            context.principal, context.channel.client_host, self._broker.cluster
-        )
+        self._grants = self._broker.access.grants(context.principal, context.channel.client_host, self._broker.cluster)
 
     def find(self, group: str, place: Place) -> Any:
         live = self._broker.topics.with_id(place[0].bytes) if self._grants is not None else None
