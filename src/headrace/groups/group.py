@@ -79,7 +79,7 @@ class Group:
     ) -> None:
         self.name = name
         self._settings = settings
-        self._configs = configs or Configs()
+        self._configs = Configs() if configs is None else configs
         self._positions = CommittedOffsets(positions or {}, pending or {})
         self._deadlines: Deadlines[TimerKey] = Deadlines()
         self.balanced = OtherMembers()

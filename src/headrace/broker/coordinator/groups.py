@@ -76,7 +76,7 @@ class GroupCoordinator(Coordinator[GroupRunner]):
         """Group being loaded -> topics deleted since the load began."""
         self._refusing = False
         self.topics = topics or NoTopics()
-        self.configs = configs or Configs()
+        self.configs = Configs() if configs is None else configs
         self.patterns = PatternSubscriptions(
             self.topics.names,
             self.topics.facts,
