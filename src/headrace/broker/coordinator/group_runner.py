@@ -34,6 +34,7 @@ from headrace.groups.model import (
     TopicPartition,
 )
 from headrace.groups.pending_offsets import Guard, OpenTransaction
+from headrace.groups.sharing.events import ShareHeartbeat
 from headrace.groups.snapshot import Snapshot
 from headrace.groups.timers import TimerKey
 from headrace.groups.turn import Room
@@ -292,11 +293,22 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
             # A blocked Redis must not expire members.
             future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
             future.set_result(HeartbeatResult(error=None))
-            if event.member_id not in self._seen_alive:
-                self._seen_alive.add(event.member_id)
-                self.post(event)
+            self._renew(event)
             return future
+        if isinstance(event, ShareHeartbeat) and self.writing_since_ms is not None and not self.closed:
+            sharing = self.machine.sharing
+            if sharing.may_go_on(event):
+                self._renew(event)
+                done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+                done.set_result(sharing.going_on(event))
+                return done
         return self.submit(event.token, event)
+
+    def _renew(self, event: Heartbeat | ShareHeartbeat) -> None:
+        """Renew a session after the write, because the member is answered already."""
+        if event.member_id not in self._seen_alive:
+            self._seen_alive.add(event.member_id)
+            self.post(event)
 
     def drop(self, drop: DropTopic) -> None:
         """Stop serving the state of a deleted topic."""
@@ -310,7 +322,7 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
 
     def handle(self, event: Event, arrived_ms: int) -> list[Effect]:
         """See `Runner`."""
-        if isinstance(event, Heartbeat):
+        if isinstance(event, Heartbeat | ShareHeartbeat):
             self._seen_alive.discard(event.member_id)
         effects = self.machine.handle(event, self._table.now(), arrived_ms, self._table.memory.room)
         self._count()
