@@ -10,7 +10,14 @@ from collections.abc import Hashable, Mapping
 from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.classic.states import GroupState
 from headrace.groups.configs import Configs
-from headrace.groups.consumers.events import JOIN_EPOCH, ConsumerHeartbeat, ConsumerRequest, Resolved, TopicsChanged
+from headrace.groups.consumers.events import (
+    JOIN_EPOCH,
+    Assigned,
+    ConsumerHeartbeat,
+    ConsumerRequest,
+    Resolved,
+    TopicsChanged,
+)
 from headrace.groups.description import GroupDescription, Moved, described_as_balanced
 from headrace.groups.effects import Effect
 from headrace.groups.errors import GroupError, InstanceError, InstanceProblem
@@ -129,7 +136,7 @@ class Group:
                 self._drop_topic(event, turn)
             case ConsumerHeartbeat():
                 self._member_request(event, turn)
-            case TopicsChanged() | Resolved():
+            case TopicsChanged() | Resolved() | Assigned():
                 self._tell_part(event, turn)
             case TimerFired(key) if self.part is not None and key.kind in TIMERS:
                 self._tell_part(event, turn)

@@ -1,6 +1,6 @@
 """Events of a consumer group (KIP-848), their results, and commands for its runner."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from uuid import UUID
 
 import msgspec
@@ -94,7 +94,29 @@ class Resolve(Command, frozen=True):
     """By member ID. Empty: the member has no pattern, or has left."""
 
 
+class Assign(Command, frozen=True):
+    """Compute a target outside the event loop (`target.targets_of`), and answer with `Assigned`.
+
+    It is compared by identity: its content is that of a large group.
+    """
+
+    assignor: str
+    members: Mapping[str, frozenset[str]]
+    partitions: Mapping[str, int]
+    owners: Mapping[str, Mapping[int, str]]
+    targets: Mapping[str, Mapping[int, str]]
+    instances: Mapping[str, str]
+
+
+class Assigned(msgspec.Struct, frozen=True):
+    """A computed target. No reply. It does not apply if the group has changed in the meantime."""
+
+    assign: Assign
+    targets: Mapping[str, Mapping[str, Collection[int]]] | None
+    """Member -> topic -> partitions. None: the computation failed."""
+
+
 ConsumerRequest = ConsumerHeartbeat
 """Requests of members."""
-ConsumerNotice = TopicsChanged | Resolved
+ConsumerNotice = TopicsChanged | Resolved | Assigned
 """Events without a reply."""

@@ -11,6 +11,7 @@ from headrace.groups.configs import Configs, NewerGroupSettings, Rules
 from headrace.groups.consumers.commit import check_commit, check_fetch
 from headrace.groups.consumers.description import ConsumerGroupDescription, describe, state_of
 from headrace.groups.consumers.events import (
+    Assigned,
     ConsumerHeartbeat,
     ConsumerHeartbeatResult,
     ConsumerNotice,
@@ -22,7 +23,7 @@ from headrace.groups.consumers.events import (
 from headrace.groups.consumers.heartbeat import changes_nothing, heartbeat
 from headrace.groups.consumers.member import MemberState
 from headrace.groups.consumers.membership import Membership
-from headrace.groups.consumers.target import aim
+from headrace.groups.consumers.target import aim, assigned
 from headrace.groups.description import GroupDescription, Moved
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Commit, DropTopic, TimerFired, TxnOffsetCommit
@@ -81,6 +82,8 @@ class ConsumerGroup:
                 aim(self._group, self._rules, turn)
             case Resolved():
                 self._resolve(event, turn)
+            case Assigned():
+                assigned(self._group, self._rules, event, turn)
             case DropTopic(topic):
                 current = self._group.holdings.current(topic)
                 if current is not None and event.takes(current.id):

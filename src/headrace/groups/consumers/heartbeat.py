@@ -70,6 +70,15 @@ def _check_fields(request: ConsumerHeartbeat, limits: NewerGroupSettings) -> Non
 
 def heartbeat(group: Membership, rules: Rules, request: ConsumerHeartbeat, turn: Turn) -> None:
     """Answer a heartbeat without a `fault`. The caller stores the group's changes."""
+    if changes_nothing(group, request):
+        # Nearly all heartbeats.
+        member = group.members[request.member_id]
+        member.connection = max(member.connection, request.connection)
+        turn.set_timer(timers.session(request.member_id), rules.config.consumer_session_timeout_ms)
+        turn.reply(
+            request.token, ConsumerHeartbeatResult(member_id=request.member_id, member_epoch=request.member_epoch)
+        )
+        return
     try:
         if request.member_epoch < JOIN_EPOCH:
             result = _leave(group, rules, request, turn)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from headrace.groups import timers
 from headrace.groups.assignment.holdings import Holdings, Topic
-from headrace.groups.consumers.events import Resolve
+from headrace.groups.consumers.events import Assign, Resolve
 from headrace.groups.consumers.member import PARTITION_BYTES, Member, Parts
 from headrace.groups.description import Client, Moved
 from headrace.groups.model import (
@@ -33,6 +33,12 @@ class Membership:
         self.empty_since_ms: int | None = None
         self.aimed: dict[str, Parts] = {}
         """Targets of members, as the last one was computed."""
+        self.assign: Assign | None = None
+        """Running computation of a target."""
+        self.assign_epoch = 0
+        """The group's epoch when the last computation began."""
+        self.discarded = 0
+        """Number of consecutive outdated results."""
         self.assigned = 0
         """Number of partitions in the target."""
         self._instances: dict[str, str] = {}
