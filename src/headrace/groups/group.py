@@ -19,14 +19,16 @@ from headrace.groups.consumers.events import (
     TopicsChanged,
 )
 from headrace.groups.description import GroupDescription, Moved, described_as_balanced
-from headrace.groups.effects import Effect
+from headrace.groups.effects import Effect, HeartbeatResult, Result
 from headrace.groups.errors import GroupError, InstanceError, InstanceProblem
 from headrace.groups.events import (
     ClassicEvent,
     Commit,
     DropTopic,
     Event,
+    Heartbeat,
     Join,
+    Request,
     TimerFired,
     TxnOffsetCommit,
 )
@@ -45,7 +47,7 @@ from headrace.groups.instances.events import (
 from headrace.groups.instances.group import BalancedGroup
 from headrace.groups.instances.model import Reservation
 from headrace.groups.instances.requests import unreserved
-from headrace.groups.kinds import KINDS, TIMERS, KindEvent, KindGroup, OtherMembers, fault, part_for, restored
+from headrace.groups.kinds import KINDS, TIMERS, KindEvent, KindGroup, OtherMembers, at_once, fault, part_for, restored
 from headrace.groups.model import (
     DropBalanced,
     DropField,
@@ -354,6 +356,12 @@ class Group:
         """Approximate bytes of committed and pending offsets."""
         size = self._positions.size
         return size and size + GROUP_BYTES
+
+    def at_once(self, request: Request) -> Result | None:
+        """Return the result of a heartbeat that changes nothing. None: another request, or it may change something."""
+        if isinstance(request, Heartbeat):
+            return HeartbeatResult() if self.classic.may_go_on(request) else None
+        return at_once(self.part, request)
 
     @property
     def deadlines(self) -> Mapping[TimerKey, int]:

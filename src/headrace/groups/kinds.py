@@ -12,8 +12,9 @@ from headrace.groups.consumers import heartbeat
 from headrace.groups.consumers.events import ConsumerHeartbeat, ConsumerNotice, ConsumerRequest
 from headrace.groups.consumers.group import ConsumerGroup
 from headrace.groups.description import GroupDescription, Moved
+from headrace.groups.effects import Result
 from headrace.groups.errors import GroupError
-from headrace.groups.events import Commit, DropTopic, TimerFired, TxnOffsetCommit
+from headrace.groups.events import Commit, DropTopic, Request, TimerFired, TxnOffsetCommit
 from headrace.groups.instances.group import BalancedGroup
 from headrace.groups.model import GroupHeader, GroupKind, StoredGroup, TopicPartition
 from headrace.groups.timers import TimerKind
@@ -84,6 +85,13 @@ class KindGroup(Protocol):
 def fault(request: ConsumerRequest, limits: NewerGroupSettings) -> tuple[GroupError, str] | None:
     """Return what is wrong with a member's request, whatever the group, and Kafka's message."""
     return heartbeat.fault(request, limits)
+
+
+def at_once(part: KindGroup | None, request: Request) -> Result | None:
+    """Return the result of a member's request that changes nothing. None: it may change something, or fail."""
+    if isinstance(part, ConsumerGroup) and isinstance(request, ConsumerHeartbeat):
+        return part.may_go_on(request)
+    return None
 
 
 def part_for(kind: GroupKind, name: str, limits: NewerGroupSettings, configs: Configs, epoch: int) -> KindGroup:
