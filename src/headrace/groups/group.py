@@ -168,7 +168,7 @@ class Group:
             self.part.take(event, turn)
 
     def _member_request(self, request: ConsumerRequest, turn: Turn) -> None:
-        """Handle a request of a member of a newer kind, whose first one makes an unused group one of its kind."""
+        """Handle a request of a member of a newer kind. The first one sets the kind of an unused group."""
         kind = KINDS[type(request)]
         if self.classic.state is GroupState.DEAD:
             # The client retries, and finds or creates a live group.
@@ -358,7 +358,7 @@ class Group:
         return size and size + GROUP_BYTES
 
     def at_once(self, request: Request) -> Result | None:
-        """Return the result of a heartbeat that changes nothing. None: another request, or it may change something."""
+        """Return the result of a heartbeat that changes nothing. None: another request."""
         if isinstance(request, Heartbeat):
             return HeartbeatResult() if self.classic.may_go_on(request) else None
         return at_once(self.part, request)

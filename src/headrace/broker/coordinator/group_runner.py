@@ -331,7 +331,7 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
         self._held.now(self.machine.member_bytes, self.machine.offset_bytes, 0 if part is None else part.size)
 
     def _check_facts(self, event: ConsumerHeartbeat, topics: Iterable[str]) -> None:
-        """Topics of a first subscription may have changed while the request waited: nothing watched them yet."""
+        """Topics of a first subscription may have changed while the request waited."""
         notice = self._table.watch.notice(topics)
         if notice is not None and any(event.facts.get(name) != facts for name, facts in notice.facts.items()):
             asyncio.get_running_loop().call_soon(self.post, notice)

@@ -35,7 +35,7 @@ GroupEvent = ConsumerRequest | ConsumerNotice | TimerFired | DropTopic
 
 
 class ConsumerGroup:
-    """Members of a consumer group. It shares the group's committed offsets and timers (`groups.kinds.KindGroup`)."""
+    """Members of a consumer group (`groups.kinds.KindGroup`)."""
 
     kind = GroupKind.CONSUMER
 
@@ -113,7 +113,7 @@ class ConsumerGroup:
         aim(self._group, self._rules, turn)
 
     def may_go_on(self, request: ConsumerRequest) -> ConsumerHeartbeatResult | None:
-        """Return the result of a heartbeat that changes nothing. None: it may change something, or fail."""
+        """Return the result of a heartbeat that changes nothing. None: it may."""
         if not changes_nothing(self._group, request):
             return None
         return ConsumerHeartbeatResult(member_id=request.member_id, member_epoch=request.member_epoch)
@@ -136,7 +136,7 @@ class ConsumerGroup:
 
     @property
     def is_stored(self) -> bool:
-        """Whether the group has had a member, and so is stored."""
+        """Whether the group is stored."""
         return self._group.header is not None
 
     @property
@@ -146,7 +146,7 @@ class ConsumerGroup:
 
     @property
     def is_used(self) -> bool:
-        """Whether the group has members, so that it remains and excludes other kinds."""
+        """Whether the group has members."""
         return bool(self._group.members)
 
     @property

@@ -1,8 +1,4 @@
-"""The target assignment of a consumer group: which member should have which partition.
-
-That of a large group is computed outside the event loop. If the group changes in the meantime, the result is discarded
-and computed again.
-"""
+"""The target assignment of a consumer group. That of a large group is computed outside the event loop."""
 
 from collections.abc import Collection, Mapping
 
@@ -29,10 +25,7 @@ Targets = Mapping[str, Mapping[str, Collection[int]]]
 
 
 def aim(group: Membership, rules: Rules, turn: Turn) -> None:
-    """Compute a new target if the group has changed: now, outside the event loop, or by a timer soon.
-
-    A group waits in proportion to the work, so that members who join together cost one computation.
-    """
+    """Compute a new target if the group has changed. Members who join together wait for a common one."""
     if not group.holdings.outdated or group.assign is not None or turn.has_timer(timers.target()):
         return
     assign = _input(group, rules)
@@ -51,7 +44,7 @@ def targets_of(assign: Assign) -> Targets:
 
 
 def assigned(group: Membership, rules: Rules, event: Assigned, turn: Turn) -> None:
-    """Apply a target that was computed outside the event loop, if the group is as it was."""
+    """Apply a computed target if the group is as it was."""
     if event.assign is not group.assign:
         # An earlier state of the group was restored.
         return
