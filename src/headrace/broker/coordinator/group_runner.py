@@ -35,6 +35,7 @@ from headrace.groups.model import (
     TopicPartition,
 )
 from headrace.groups.pending_offsets import Guard, OpenTransaction
+from headrace.groups.sharing.events import ShareHeartbeat
 from headrace.groups.snapshot import Snapshot
 from headrace.groups.timers import TimerKey
 from headrace.groups.turn import Room
@@ -295,6 +296,7 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
             future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
             future.set_result(result)
             if event.member_id not in self._seen_alive:
+                # It renews the session after the write.
                 self._seen_alive.add(event.member_id)
                 self.post(event)
             return future
@@ -465,7 +467,7 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
         return self._snapshot.nothing and not (self.busy or self.machine.guarded)
 
 
-_HEARTBEATS = (Heartbeat, ConsumerHeartbeat)
+_HEARTBEATS = (Heartbeat, ConsumerHeartbeat, ShareHeartbeat)
 """Requests that may be answered during a write."""
 _SHORT = 8
 """Fraction (1/8) of remaining memory at which a shortage is logged."""
