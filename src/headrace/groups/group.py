@@ -152,7 +152,7 @@ class Group:
                     turn.refuse(event, GroupError.GROUP_ID_NOT_FOUND, f"Group {self.name} is not a share group.")
             case DeleteGroup() | TimerFired() | TopicsChanged() | DropTopic():
                 self.sharing.take(event, turn)
-            case Resolved() | TransactionLost():
+            case Resolved() | Assigned() | TransactionLost():
                 pass  # A share group has neither patterns nor committed offsets.
             case _:
                 if event.token is not None:
