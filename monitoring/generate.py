@@ -129,6 +129,7 @@ _GROUPS = (
         f"sum by (cluster, group) (increase({_each('headrace_group_rebalances_total')}[15m]))",
         _GROUP,
     ),
+    _one("Groups", "short", _sum("headrace_groups", "type", "state"), "{{type}} {{state}}"),
 )
 _TRANSACTIONS = (
     Panel(

@@ -87,6 +87,7 @@ class Site:
         self.clusters = _Clusters(
             access=loaded,
             quotas=loaded,
+            group_configs=loaded,
             refresh_clusters=loaded.load,
             learn_leaders=self.learnt.update,
             republish=self.told_again.append,

@@ -13,7 +13,7 @@ from headrace.groups.consumers.events import (
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Commit
 from headrace.groups.model import GroupSettings
-from tests.harness.consumers import Consumer, ConsumerContext, Part, is_accepted
+from tests.harness.consumer_processes import Consumer, ConsumerContext, Part, is_accepted
 from tests.harness.groups import Ticket
 
 SESSION_MS = 45_000

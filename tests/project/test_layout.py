@@ -42,7 +42,7 @@ NOT_NOUNS = re.compile(r"(ing|ed|able|ive)$")
 """How the last word of a module's name ends where it is a gerund or an adjective ..."""
 NOUNS = {
     # nouns
-    "archive", "cleaning", "table", "delta_table", "escaping", "forwarding", "merging", "paging", "routing",
+    "archive", "cleaning", "table", "delta_table", "escaping", "forwarding", "merging", "paging", "routing", "sharing",
     # names: native topics, a product, OpenTelemetry, a package that users import
     "native", "oci_streaming", "tracing", "testing",
     # to be renamed

@@ -13,8 +13,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from headrace.groups.consumers.member import Member, owns_only
-from headrace.groups.consumers.membership import Membership
 from msgspec.structs import replace
 from tests.harness.consumer_world import World
 
@@ -22,6 +20,8 @@ from headrace.groups.assignment.holdings import Holdings
 from headrace.groups.consumers import group as consumer_group
 from headrace.groups.consumers import heartbeat
 from headrace.groups.consumers.events import JOIN_EPOCH, ConsumerHeartbeat, ConsumerHeartbeatResult
+from headrace.groups.consumers.member import Member, owns_only
+from headrace.groups.consumers.membership import Membership
 from headrace.groups.model import StoredConsumer
 from headrace.groups.timers import TimerKind
 from headrace.groups.turn import Turn

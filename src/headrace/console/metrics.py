@@ -9,11 +9,11 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from headrace import __version__
-from headrace.broker.group_lag import log_lags, topics_read
 from headrace.broker.time_lag import TimeLags
 from headrace.broker.topics.cleaner import CleanerCounters
 from headrace.broker.topics.live import LiveTopic
 from headrace.broker.virtual_clusters import DEFAULT, VirtualClusters
+from headrace.console.group_metrics import write_groups, write_lags, write_time_lags
 from headrace.console.registry import PRINCIPAL, cluster_rule
 from headrace.console.sampler import in_pieces
 from headrace.console.server_data import process_facts
@@ -108,11 +108,11 @@ class MetricsPage:
             page.sample(families.UNREADABLE, count, labels(kind=kind))
         _write_cleaner(page, [broker.cleaner.counted for _, broker in brokers])
         yield from _write_unopened(page, brokers)
-        yield from _write_groups(page, brokers)
+        yield from write_groups(page, brokers)
         yield from write_transactions(page, brokers)
         yield from _write_topics(page, brokers)
-        yield from _write_lags(page, brokers)
-        yield from _write_time_lags(page, self._time_lags)
+        yield from write_lags(page, brokers)
+        yield from write_time_lags(page, self._time_lags)
         yield from _write_logs(page, brokers)
 
     def _write_store(self, page: Exposition, facts: StoreFacts | None) -> None:
@@ -190,17 +190,6 @@ def _write_unopened(page: Exposition, brokers: Brokers) -> Iterator[None]:
     page.sample(families.UNOPENED, unopened)
 
 
-def _write_groups(page: Exposition, brokers: Brokers) -> Iterator[None]:
-    groups = [(cluster, runner) for cluster, broker in brokers for runner in broker.groups.runners()]
-    yield
-    for cluster, runner in groups:
-        page.sample(families.GROUP_MEMBERS, runner.machine.size, labels(cluster=cluster, group=runner.name))
-        yield
-    for cluster, runner in groups:
-        page.sample(families.GROUP_REBALANCES, runner.machine.generations, labels(cluster=cluster, group=runner.name))
-        yield
-
-
 def _write_cleaner(page: Exposition, counted: Sequence[CleanerCounters]) -> None:
     page.sample(families.CLEANER_PASSES, sum(each.passes for each in counted))
     page.sample(families.CLEANER_FAILURES, sum(each.failures for each in counted))
@@ -228,27 +217,6 @@ def _write_topics(page: Exposition, brokers: Brokers) -> Iterator[None]:
         for cluster, live in topics:
             page.sample(family, value(live.counted), labels(cluster=cluster, topic=live.topic.name))
             yield
-
-
-def _write_lags(page: Exposition, brokers: Brokers) -> Iterator[None]:
-    for cluster, broker in brokers:
-        for runner in broker.groups.runners():
-            topics = set()
-            for topic in topics_read(broker, runner):
-                topics.add(topic)
-                yield
-            for topic, index, lag in log_lags(broker, runner.positions, sorted(topics)):
-                text = labels(cluster=cluster, group=runner.name, topic=topic, partition=str(index))
-                page.sample(families.GROUP_LAG, lag, text)
-                yield
-
-
-def _write_time_lags(page: Exposition, lags: TimeLags) -> Iterator[None]:
-    for (cluster, group, place), seconds in lags.all():
-        where = "" if cluster == DEFAULT else cluster
-        text = labels(cluster=where, group=group, topic=place.topic, partition=str(place.partition))
-        page.sample(families.GROUP_LAG_SECONDS, seconds, text)
-        yield
 
 
 def _write_logs(page: Exposition, brokers: Brokers) -> Iterator[None]:

@@ -181,9 +181,18 @@ LOG_END = Family(
     "headrace_log_end_offset", Kind.GAUGE, ("topic", "partition"), "Log end offset: the offset of the next record."
 )
 
+GROUPS = Family(
+    "headrace_groups",
+    Kind.GAUGE,
+    ("type", "state"),
+    "Groups that this broker coordinates, by type and state as in ListGroups. A group with OCI instances is `classic`.",
+)
 GROUP_MEMBERS = Family("headrace_group_members", Kind.GAUGE, ("group",), "Members, or OCI instances, of a group.")
 GROUP_REBALANCES = Family(
-    "headrace_group_rebalances_total", Kind.COUNTER, ("group",), "Generations of a group, one per rebalance."
+    "headrace_group_rebalances_total",
+    Kind.COUNTER,
+    ("group",),
+    "Generations of a group, one per rebalance; epochs of a group whose partitions the server assigns.",
 )
 GROUP_LAG = Family(
     "headrace_group_lag",

@@ -95,11 +95,9 @@ class Limits(NamedTuple):
     """Limits of a share group."""
 
     lock_ms: int
-    """Milliseconds until a delivered entry is available again, without an acknowledgement."""
     deliveries: int
-    """Maximum deliveries of an entry."""
     window: int
-    """Maximum pending entries of the group in a partition, those of Redis programs included."""
+    """Maximum pending entries in a partition, those of Redis programs included."""
 
 
 class ShareRead(msgspec.Struct, frozen=True):
@@ -109,13 +107,12 @@ class ShareRead(msgspec.Struct, frozen=True):
     acquired: list[Delivered]
     """Their offsets in order, without gaps inside a range."""
     spent: list[Delivered]
-    """Entries that reached the maximum number of deliveries. They are acknowledged, but were never accepted."""
+    """Entries at the maximum number of deliveries, acknowledged without a delivery."""
     unfit: tuple[str, ...]
     """Ids of entries that are not served. They are acknowledged."""
     pending: int
     """Pending entries of the group."""
     more: bool
-    """Whether more entries may be available."""
     wants: int = 0
     """Bytes of the first entry if it exceeds the limit. Then nothing was acquired."""
 

@@ -111,6 +111,7 @@ def watched_by(stored: StoredGroup) -> list[str]:
     """Return the topics that members of a stored group name or have partitions of."""
     names: dict[str, None] = {}
     for member in stored.fields:
-        for some in (member.topics, member.held, member.target):
-            names.update(dict.fromkeys(some))
+        names.update(dict.fromkeys(member.topics))
+        names.update((grants.topic, None) for grants in member.held)
+        names.update((parts.topic, None) for parts in member.target)
     return list(names)

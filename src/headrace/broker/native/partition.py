@@ -49,7 +49,7 @@ from headrace.topics.errors import (
     UnknownTopic,
 )
 from headrace.topics.model import Append, AppendDone, Appended, StoredBatch
-from headrace.topics.native import Extent, NativeRead, NativeStream, NotAStream
+from headrace.topics.native import Extent, NativeRead, NativeStream, NotAStream, ShareRead
 from headrace.topics.rejected_batches import RejectedBatches
 
 _REARM_S = 0.002
@@ -170,8 +170,7 @@ class NativePartition(AlwaysStable):
                 # A later reply arrived first, so this one is outdated.
                 return
             self._marks.clear()
-            self._barren = (0, 0)
-            self.log_end = 0
+            self._barren, self.log_end = (0, 0), 0
             _log.warning(
                 "the stream has fewer entries than before: it was lost, or deleted and created again",
                 topic=self.topic,
@@ -217,9 +216,10 @@ class NativePartition(AlwaysStable):
         if mark is None or extent.length < extent.added - mark.added or extent.added < mark.added:
             raise outside(self, offset, extent.log_start, extent.log_end)
 
-    def report(self, read: NativeRead) -> None:
+    def report(self, read: NativeRead | ShareRead) -> None:
         """Record the bounds and the entries that are not served from a read."""
-        self.learn(read.extent)
+        if isinstance(read, NativeRead):
+            self.learn(read.extent)
         unfit = [entry_id for entry_id in read.unfit if _parts(entry_id) > self._last_unfit]
         if unfit:
             # Log each entry once.

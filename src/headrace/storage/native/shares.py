@@ -88,7 +88,7 @@ class RedisShares:
         expired: bool = True,
     ) -> ShareRead:
         """See `broker.log_ports.NativeShares`."""
-        entries, counts, claimed, spent, pending, more, wants = await self._run(
+        entries, counts, spent, pending, more, wants = await self._run(
             "acquire",
             [stream.key, state_of(stream.key), native.groups_of(stream.key)],
             group,
@@ -104,20 +104,19 @@ class RedisShares:
             streams.MOST_FIELDS,
             int(expired),
         )
-        deliveries = {entry[0]: number for entry, number in zip(entries, counts, strict=True)}
-        if claimed:
+        again = {entry[0]: number for entry, number in zip(entries, counts, strict=False)}
+        if again:
             # Released entries may come after ones whose lock has ended, and new ones after a group that was set back.
             entries.sort(key=lambda entry: native.parts_of(entry[0]))
         batches, unfit, gone = await self._built(entries, stream.bits, min(limit, _BATCH_BYTES))
         if unfit or gone:
             # No member will acknowledge them.
             self._scripts.shards.at(stream.key).send([_xack(stream.key, group, (*unfit, *gone))], _ignore)
-            for entry_id in (*unfit, *gone):
-                del deliveries[entry_id]
-            entries = [entry for entry in entries if entry[0] in deliveries]
+            left_out = {*unfit, *gone}
+            entries = [entry for entry in entries if entry[0] not in left_out]
         return ShareRead(
             batches=[StoredBatch(*batch) for batch in batches],
-            acquired=list(_ranges(((entry[0], deliveries[entry[0]]) for entry in entries), stream.bits)),
+            acquired=list(_ranges(((entry[0], again.get(entry[0], 1)) for entry in entries), stream.bits)),
             spent=_spent(spent, stream.bits),
             unfit=tuple(entry_id.decode() for entry_id in unfit),
             pending=pending,
@@ -129,19 +128,19 @@ class RedisShares:
         self, stream: NativeStream, group: str, member: str, limits: Limits, given: Sequence[Acknowledgement]
     ) -> list[Delivered] | None:
         """See `broker.log_ports.NativeShares`."""
+        bits = stream.bits
+        singles: list[str | int] = []
         runs: list[str | int] = []
         for first, last, outcome in given:
             if not 0 <= first <= last:
                 return None
-            runs += (
-                outcome.value,
-                native.id_of(first, stream.bits),
-                native.id_of(last, stream.bits),
-                last - first + 1,
-            )
-        keys = [stream.key, state_of(stream.key)]
-        taken, spent = await self._run("acknowledge", keys, group, member, limits.deliveries, *runs)
-        return _spent(spent, stream.bits) if taken else None
+            if first == last:
+                singles += (outcome.value, native.id_of(first, bits))
+            else:
+                runs += (outcome.value, native.id_of(first, bits), native.id_of(last, bits), last - first + 1)
+        asked = (group, member, limits.deliveries, len(singles) // 2, *singles, *runs)
+        taken, spent = await self._run("acknowledge", [stream.key, state_of(stream.key)], *asked)
+        return _spent(spent, bits) if taken else None
 
     async def release(self, stream: NativeStream, group: str, member: str, limits: Limits) -> list[Delivered]:
         """See `broker.log_ports.NativeShares`."""

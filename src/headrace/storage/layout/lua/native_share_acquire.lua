@@ -5,7 +5,7 @@
 -- ARGV: fencing epoch, group, member, id at which to create the group if missing, lock in milliseconds, maximum
 --       deliveries, maximum entries, maximum pending entries of the group, maximum bytes, maximum bytes of the first,
 --       bytes and fields of the largest record, '1' to look for ended locks
--- Reply: entries and their numbers of deliveries; how many of them are not new; ids and numbers of deliveries of entries
+-- Reply: entries; numbers of deliveries of the first ones, which are not new; ids and numbers of deliveries of entries
 --         that were acknowledged, because they reached the maximum; pending entries of the group; 1 if more may be
 --         available; bytes of the first if it is too large, which stays available. An entry that is larger than a
 --         record has its bytes in place of its fields. Errors: FENCED, GONE, WRONGTYPE.
@@ -23,26 +23,33 @@ end
 local lock, limit, most, window = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local room, first, largest, fields = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
 
-local found, counts, spent, wants, full = {}, {}, {}, 0, false
+local found, kept, counts, spent, wants, full = {}, 0, {}, {}, 0, false
 local step, widest = 1, 1
 
--- Keep delivered entries while they fit. count_of: their numbers of deliveries, or nil for new ones.
+-- Keep delivered entries while they fit. count_of: numbers of deliveries of entries that are not new.
 local function keep(entries, count_of)
-  for _, entry in ipairs(entries) do
+  for place = 1, #entries do
+    local entry = entries[place]
     local size, count = weighed(entry, largest, fields), count_of and count_of[entry[1]] or 1
-    if not full and #found == 0 and size > first and entry[2] ~= size then
+    if kept == 0 and size > first and entry[2] ~= size then
       full, wants = true, size
     end
-    full = full or (#found > 0 and size > room)
-    if full then
+    if full or (kept > 0 and size > room) then
+      full = true
       redis.call('XCLAIM', stream, group, RELEASED, 0, entry[1], 'IDLE', LONG_IDLE, 'RETRYCOUNT', count - 1, 'JUSTID')
     else
-      found[#found + 1], counts[#counts + 1] = entry, count
-      room, widest = room - size, math.max(widest, size)
+      kept, room = kept + 1, room - size
+      found[kept] = entry
+      if count_of then
+        counts[kept] = count
+      end
+      if size > widest then
+        widest = size
+      end
     end
   end
-  full = full or room <= 0 or #found >= most
-  step = math.max(1, math.min(2 * step, 64, math.floor(room / widest)))
+  full = full or room <= 0 or kept >= most
+  step = math.max(1, math.min(4 * step, 64, math.floor(room / widest)))
 end
 
 -- Acquire pending entries of XPENDING, a few at a time.
@@ -50,7 +57,7 @@ local function claim(pending)
   local place = 1
   while place <= #pending and not full do
     local ids, count_of, over = {}, {}, {}
-    while place <= #pending and #ids < math.min(step, most - #found) do
+    while place <= #pending and #ids < math.min(step, most - kept) do
       local entry = pending[place]
       if entry[4] >= limit then
         over[#over + 1] = entry[1]
@@ -88,14 +95,13 @@ end
 claim(pending)
 local more = #pending == most
 if not full and ARGV[13] == '1' then
-  pending = redis.call('XPENDING', stream, group, 'IDLE', lock, '-', '+', most - #found)
+  pending = redis.call('XPENDING', stream, group, 'IDLE', lock, '-', '+', most - kept)
   claim(pending)
   more = more or #pending > 0
 end
-local claimed = #found
 local held = redis.call('XPENDING', stream, group)[1]
 while not full and held < window do
-  local asked = math.min(step, most - #found, window - held)
+  local asked = math.min(step, most - kept, window - held)
   local reply = redis.call('XREADGROUP', 'GROUP', group, member, 'COUNT', asked, 'STREAMS', stream, '>')
   local entries = reply and reply[1][2] or {}
   held = held + #entries
@@ -104,4 +110,4 @@ while not full and held < window do
     break
   end
 end
-return {found, counts, claimed, spent, held, (full or more) and 1 or 0, wants}
+return {found, counts, spent, held, (full or more) and 1 or 0, wants}

@@ -1,0 +1,52 @@
+"""Metrics of the groups that this server coordinates, and their lag."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from headrace.broker.group_lag import log_lags, topics_read
+from headrace.broker.time_lag import TimeLags
+from headrace.broker.virtual_clusters import DEFAULT
+from headrace.console.transaction_metrics import Brokers
+from headrace.metrics import families
+from headrace.metrics.families import Exposition, labels
+
+
+def write_groups(page: Exposition, brokers: Brokers) -> Iterator[None]:
+    """Add the number of groups, their members and rebalances."""
+    groups = [(cluster, runner) for cluster, broker in brokers for runner in broker.groups.runners()]
+    yield
+    kinds: Counter[tuple[str, str, str]] = Counter()
+    for cluster, runner in groups:
+        kinds[cluster, "classic", runner.machine.state.value] += 1
+        yield
+    for (cluster, kind, state), count in sorted(kinds.items()):
+        page.sample(families.GROUPS, count, labels(cluster=cluster, type=kind, state=state))
+    for cluster, runner in groups:
+        page.sample(families.GROUP_MEMBERS, runner.machine.size, labels(cluster=cluster, group=runner.name))
+        yield
+    for cluster, runner in groups:
+        page.sample(families.GROUP_REBALANCES, runner.machine.generations, labels(cluster=cluster, group=runner.name))
+        yield
+
+
+def write_lags(page: Exposition, brokers: Brokers) -> Iterator[None]:
+    """Add the lag of groups in records."""
+    for cluster, broker in brokers:
+        for runner in broker.groups.runners():
+            topics = set()
+            for topic in topics_read(broker, runner):
+                topics.add(topic)
+                yield
+            for topic, index, lag in log_lags(broker, runner.positions, sorted(topics)):
+                text = labels(cluster=cluster, group=runner.name, topic=topic, partition=str(index))
+                page.sample(families.GROUP_LAG, lag, text)
+                yield
+
+
+def write_time_lags(page: Exposition, lags: TimeLags) -> Iterator[None]:
+    """Add the lag of groups in seconds."""
+    for (cluster, group, place), seconds in lags.all():
+        where = "" if cluster == DEFAULT else cluster
+        text = labels(cluster=where, group=group, topic=place.topic, partition=str(place.partition))
+        page.sample(families.GROUP_LAG_SECONDS, seconds, text)
+        yield

@@ -1,0 +1,51 @@
+"""Metrics of groups by type and state."""
+
+from collections.abc import Iterator
+from http.client import HTTPConnection
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from tests.harness.exposition import Samples, read
+from tests.harness.waiting import wait_for
+from tests.harness.wire import Wire
+
+from headrace.testing import InProcessServer
+
+
+@pytest.fixture
+def running() -> Iterator[InProcessServer]:
+    with InProcessServer() as started:
+        yield started
+
+
+def scraped(running: InProcessServer) -> Samples:
+    connection = HTTPConnection(running.http.removeprefix("http://"), timeout=60)
+    connection.request("GET", "/metrics")
+    page = connection.getresponse().read()
+    connection.close()
+    return read(page)
+
+
+def value(samples: Samples, name: str, **labels: str) -> float | None:
+    return samples.get((f"headrace_{name}", frozenset(labels.items())))
+
+
+def test_groups_are_counted_by_type_and_state(running: InProcessServer) -> None:
+    with Wire(running.kafka) as wire:
+        wire.create("read")
+    assert not [name for name, _ in scraped(running) if name == "headrace_groups"]
+    settings = {"bootstrap.servers": running.kafka, "enable.auto.commit": False}
+    for group in ("idle", "idle-2"):
+        outside = Consumer(settings | {"group.id": group})
+        outside.commit(offsets=[TopicPartition("read", 0, 0)], asynchronous=False)
+        outside.close()
+    consumer = Consumer(settings | {"group.id": "busy"})
+    consumer.subscribe(["read"])
+    try:
+        wait_for(lambda: consumer.poll(0.1) is None and bool(consumer.assignment()), "an assignment")
+        samples = scraped(running)
+    finally:
+        consumer.close()
+    assert value(samples, "groups", type="classic", state="Empty") == 2
+    assert value(samples, "groups", type="classic", state="Stable") == 1
+    assert value(samples, "group_members", group="busy") == 1
