@@ -138,6 +138,8 @@ class Consumer:
     revocation_ms: int = 500
     """Time that the program takes to give partitions up."""
     connection: int = 1
+    numbered: bool = True
+    """Whether its connections have different numbers."""
     epoch: int = JOIN_EPOCH
     owned: set[Part] = field(default_factory=set)
     """What the program reads."""
@@ -198,7 +200,7 @@ class Consumer:
 
     def disconnect(self) -> None:
         """The response is lost with the connection: say everything again on another one."""
-        self.connection += 1
+        self.connection += self.numbered
         self.full = True
         self.unheard += 1
 

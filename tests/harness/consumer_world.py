@@ -12,7 +12,7 @@ from headrace.groups.consumers.events import (
 )
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Commit
-from headrace.groups.model import GroupSettings
+from headrace.groups.model import GroupSettings, StoredConsumer
 from tests.harness.consumer_processes import Consumer, ConsumerContext, Part, is_accepted
 from tests.harness.groups import Ticket
 
@@ -26,8 +26,10 @@ MOST_SILENT_MS = 20_000
 class World:
     """The group, its clients, and what they read."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, numbered: bool = True) -> None:
+        """`numbered`: the server knows over which of a client's connections a request comes."""
         self.random = random.Random(seed)
+        self.numbered = numbered
         self.ctx = ConsumerContext(GroupSettings(offsets_retention_ms=10**12, retention_check_interval_ms=10**12))
         self.created = 0
         for name in NAMES[:3]:
@@ -69,6 +71,7 @@ class World:
         )
         if not client.topics and client.pattern is None:
             client.topics = NAMES[:1]
+        client.numbered = self.numbered
         return client
 
     # one step
@@ -106,7 +109,8 @@ class World:
         elif dice < 0.37:
             self.ctx.crash = self.random.choice(["before", "after"])
         elif dice < 0.6 and self.late:
-            self._deliver(self.random.choice(self.late))
+            dangerous = [each for each in self.late if each.member_id in self.revoking]
+            self._deliver(self.random.choice(dangerous or self.late))
 
     def _restarted(self) -> None:
         """Topics are to be looked at, and connections are gone with what was under way on them.
@@ -201,6 +205,8 @@ class World:
         unheard = client.unheard
         client.take(ticket.result)
         self._check_fenced(client, ticket.result, unheard)
+        if ticket.error is None and self.numbered:
+            self._check_target(client)
         self._take_reads(client)
 
     def _send(self, client: Consumer, request: ConsumerHeartbeat) -> Ticket[ConsumerHeartbeatResult]:
@@ -217,16 +223,31 @@ class World:
 
     def _deliver(self, request: ConsumerHeartbeat | Commit) -> None:
         """A request arrives when its client no longer waits for it."""
-        if isinstance(request, ConsumerHeartbeat) and request.member_epoch < JOIN_EPOCH:
-            self.excused.add(request.member_id)
+        epochs = self._epochs(request.member_id)
+        if isinstance(request, ConsumerHeartbeat):
+            if request.member_epoch < JOIN_EPOCH:
+                self.excused.add(request.member_id)
+            if not self.numbered and (request.member_epoch == JOIN_EPOCH or request.member_epoch in epochs[:1]):
+                # No server could know that it is late.
+                return
         ticket = self.ctx.request(request)
+        if isinstance(request, ConsumerHeartbeat) and request.member_epoch > JOIN_EPOCH and not ticket.lost:
+            assert request.member_epoch in epochs or ticket.error is not None, "an old epoch was accepted"
         for client in self.clients:
             if client.member_id == request.member_id:
-                # Its client does not say everything again, because it has had its response.
-                client.unheard += 2
+                # With numbers, it has an effect only as long as the server does not know of a newer connection.
+                client.unheard += int(client.full) if self.numbered else 2
                 if isinstance(request, ConsumerHeartbeat) and not ticket.lost:
                     self._answered(client, request, ticket.result)
         self.seen["late"] += 1
+
+    def _stored(self, member_id: str) -> StoredConsumer | None:
+        return next((member for member in self.ctx.stored.fields if member.member_id == member_id), None)
+
+    def _epochs(self, member_id: str) -> tuple[int, ...]:
+        """The present and the previous epoch of a member, if it is one."""
+        member = self._stored(member_id)
+        return () if member is None else (member.epoch, member.previous_epoch)
 
     def _commit(self, client: Consumer) -> None:
         request = client.commit(self.random.randint(0, 10**6))
@@ -295,6 +316,19 @@ class World:
         if result.error is GroupError.FENCED_MEMBER_EPOCH:
             assert unheard > 1, f"{client.member_id} was fenced after {unheard} lost responses"
             self._stop_reading(client)
+
+    def _check_target(self, client: Consumer) -> None:
+        """A client that has a response knows what the group has assigned to it."""
+        member = self._stored(client.member_id)
+        assert member is not None
+        lost = {(each.topic_id, partition) for each in member.revoking for partition in each.partitions}
+        held = {
+            (each.topic_id, partition)
+            for each in member.held
+            for partitions in each.granted.values()
+            for partition in partitions
+        }
+        assert client.target == held - lost, f"{client.member_id} does not know its assignment"
 
     # the end
 
