@@ -122,8 +122,6 @@ async def test_a_group_without_such_members_needs_no_notice() -> None:
 
 
 def test_partitions_are_watched_without_a_subscription() -> None:
-    held = (StoredGrants("held", UUID(int=1), {1: (0,)}),)
-    target = tuple(StoredPartitions(topic, UUID(int=1), (0,)) for topic in ("target", "named"))
-    assert watched_by(stored(topics=("named",), held=held, target=target)) == [
-        "named", "held", "target",
-    ]  # fmt: skip
+    held = StoredGrants("held", UUID(int=1), {1: (0,)})
+    target = StoredPartitions("target", UUID(int=2), (1,))
+    assert watched_by(stored(topics=("named",), held=(held,), target=(target,))) == ["named", "held", "target"]
