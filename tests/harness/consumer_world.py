@@ -109,8 +109,7 @@ class World:
         elif dice < 0.37:
             self.ctx.crash = self.random.choice(["before", "after"])
         elif dice < 0.6 and self.late:
-            dangerous = [each for each in self.late if each.member_id in self.revoking]
-            self._deliver(self.random.choice(dangerous or self.late))
+            self._deliver(self.random.choice(self._dangerous() or self.late))
 
     def _restarted(self) -> None:
         """Topics are to be looked at, and connections are gone with what was under way on them.
@@ -121,6 +120,18 @@ class World:
         self.late = []
         for member_id in self.revoking.keys() & self.ctx.member_ids:
             self.revoking[member_id] = (self.revoking[member_id][0], self.ctx.now_ms)
+
+    def _dangerous(self) -> list[ConsumerHeartbeat | Commit]:
+        """Late requests that might be taken for an acknowledgement."""
+        if self.numbered:
+            return [each for each in self.late if each.member_id in self.revoking]
+        found: list[ConsumerHeartbeat | Commit] = []
+        for each in self.late:
+            if isinstance(each, ConsumerHeartbeat) and each.owned is not None:
+                epochs = self._epochs(each.member_id)
+                if each.member_epoch in epochs[1:] and each.member_epoch not in epochs[:1]:
+                    found.append(each)
+        return found
 
     def _fail_a_client(self, client: Consumer) -> None:
         match self.random.choice(["join", "die", "pause", "leave", "leave", "stick", "start again"]):
@@ -202,6 +213,9 @@ class World:
             if not ticket.lost:
                 self.late = [*self.late[-20:], request]
             return
+        if request.owned is not None and not self.numbered:
+            # A copy is on its way.
+            self.late = [*self.late[-20:], request]
         unheard = client.unheard
         client.take(ticket.result)
         self._check_fenced(client, ticket.result, unheard)

@@ -1,7 +1,7 @@
 """Heartbeats of a consumer group's members: checks, subscriptions, and moves of partitions.
 
-Two rules are stricter than Kafka's, so that two members never read a partition at once (decision 0141): a request with
-the previous epoch acknowledges nothing, and one over an older connection than the last one changes nothing.
+Two rules are stricter than Kafka's, so that two members never read a partition at once (decision 0141). A request with
+the previous epoch acknowledges nothing. A request over an older connection than the last one changes nothing.
 """
 
 from headrace.groups import timers
