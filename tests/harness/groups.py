@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
+from headrace.groups.configs import Configs
 from headrace.groups.effects import (
     CommitResult,
     DeleteGroupResult,
@@ -43,6 +44,7 @@ from headrace.groups.group import Group
 from headrace.groups.model import GroupSettings, OffsetAndMetadata, StoredGroup, TopicPartition
 from headrace.groups.snapshot import Snapshot
 from headrace.groups.timers import TimerKey, TimerKind
+from headrace.groups.turn import UNBOUNDED
 from headrace.machines.effects import CancelTimer, Command, Now, Persist, Reply, SetTimer
 
 SESSION_MS = 10_000
@@ -88,17 +90,22 @@ class Ticket(Generic[R]):
 class GroupContext:
     """One group, its storage, its timers and its clients' requests."""
 
-    def __init__(self, settings: GroupSettings | None = None, name: str = "group") -> None:
+    def __init__(
+        self, settings: GroupSettings | None = None, name: str = "group", configs: Configs | None = None
+    ) -> None:
         self.settings = settings or GroupSettings()
+        self.configs = configs or Configs()
         self.now_ms = 1_000_000
         self.stepped_ms = 0
         """How far the wall clock was set forward, or back, of what has passed."""
         self.storage = Snapshot.empty(name)
-        self._take_up(Group(name, self.settings))
+        self._take_up(Group(name, self.settings, configs=self.configs))
         self.timers: dict[TimerKey, int] = {}
         self.effects: list[Effect] = []
         """The effects of the last event."""
         self.tickets: list[Ticket[Any]] = []
+        self.room = UNBOUNDED
+        """Memory that the server has left."""
         self.checking = True
         """Whether to check after every event what must always hold: one pass over the members each time."""
         self._numbers = count(1)
@@ -307,7 +314,7 @@ class GroupContext:
             ticket.lost = ticket.lost or ticket.held
         self.tickets = []
         self.timers = {}
-        whole, effects = Group.restore(self.stored, self.settings, self.now)
+        whole, effects = Group.restore(self.stored, self.settings, self.now, self.configs)
         assert all(isinstance(effect, SetTimer | Command) for effect in effects)
         self._take_up(whole)
         self.carry_out(effects)
@@ -337,7 +344,7 @@ class GroupContext:
 
     def send(self, event: Event) -> None:
         """Hand the group an event, carry out its effects, and check what must always hold."""
-        self.carry_out(self.whole.handle(event, self.now))
+        self.carry_out(self.whole.handle(event, self.now, room=self.room))
 
     def carry_out(self, effects: list[Effect]) -> None:
         """Do what the group asks, in order; a test may override this to fail half way."""

@@ -6,13 +6,14 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from headrace.groups.model import GroupChange, StoredGroup
+from headrace.groups.sharing.state import ShareState
 from headrace.groups.snapshot import Snapshot
 from headrace.membership.view import ALONE, Lock
 from headrace.metrics.unreadable_values import Unreadable
 from headrace.records.batch import peek
 from headrace.records.markers import parse_marker
 from headrace.storage.native.topics import RedisNative
-from headrace.topics.errors import StorageUnavailable, TopicChanged, TopicExists, UnknownTopic
+from headrace.topics.errors import Fenced, StorageUnavailable, TopicChanged, TopicExists, UnknownTopic
 from headrace.topics.leader_epochs import EpochRow, LeaderEpochs
 from headrace.topics.model import Append, Lost, OpenedLog, PlaceDone, StoredBatch, Topic
 from headrace.topics.native import STORAGE
@@ -408,6 +409,7 @@ class MemoryTopics:
     async def drop_streams(self, topic: Topic) -> None:
         for stream in topic.streams:
             self._shared.logs.logs.pop(stream, None)
+            self._shared.shares.forget(stream)
 
     async def allocate_producer_ids(self, count: int) -> int:
         self._shared.check()
@@ -487,6 +489,59 @@ class MemoryTransactions:
         self.forgotten.append(name)
 
 
+class MemoryShares:
+    """`ShareStorage`."""
+
+    def __init__(self, shared: "MemoryStorage") -> None:
+        self._shared = shared
+        self.stored: dict[tuple[str, str], ShareState] = {}
+        self.saved: list[ShareState] = []
+        """States in the order of their writes."""
+        self.answers: asyncio.Event | None = None
+        """What a save waits for, where storage hangs."""
+        self.error: Exception | None = None
+        """What a save raises."""
+
+    async def init(self, stream: str, group: str, state: ShareState) -> bool:
+        self._shared.check()
+        before = self.stored.get((stream, group))
+        if before is not None and before.epoch >= state.epoch:
+            if before.epoch > state.epoch:
+                raise Fenced(f"epoch {state.epoch} is over")
+            return False
+        self.stored[stream, group] = state
+        return True
+
+    async def look(self, stream: str, group: str) -> ShareState | None:
+        self._shared.check()
+        return self.stored.get((stream, group))
+
+    async def load(self, stream: str, group: str) -> tuple[int, ShareState | None]:
+        self._shared.check()
+        return 1, self.stored.get((stream, group))
+
+    async def save(self, stream: str, group: str, term: int, state: ShareState) -> bool:
+        if self.answers is not None:
+            await self.answers.wait()
+        if self.error is not None:
+            raise self.error
+        self._shared.check()
+        before = self.stored.get((stream, group))
+        if before is None or before.epoch != state.epoch:
+            return False
+        self.stored[stream, group] = state
+        self.saved.append(state)
+        return True
+
+    async def drop(self, stream: str, group: str, epoch: int) -> None:
+        self._shared.check()
+        self.stored.pop((stream, group), None)
+
+    def forget(self, stream: str) -> None:
+        for key in [key for key in self.stored if key[0] == stream]:
+            del self.stored[key]
+
+
 class MemoryDocuments:
     """`DocumentStorage`."""
 
@@ -532,6 +587,7 @@ class MemoryStorage:
         self.topics = MemoryTopics(self)
         self.groups = MemoryGroups(self)
         self.transactions = MemoryTransactions(self)
+        self.shares = MemoryShares(self)
         self.documents = MemoryDocuments(self)
 
     def check(self) -> None:

@@ -21,8 +21,10 @@ from headrace.security.access.required_acls import ANYBODY, CLUSTER_NAME
 apis.load()
 
 TOPIC_ID = UUID(int=7)
-NAMING = {"group_id", "groups", "groups_names", "topic", "topic_names", "transactional_id", "transactional_ids",
-          "v3_and_below_transactional_id", "resource_name", "key", "coordinator_keys"}  # fmt: skip
+NAMING = {
+    "group_id", "group_ids", "groups", "groups_names", "topic", "topic_names", "transactional_id", "transactional_ids",
+    "v3_and_below_transactional_id", "resource_name", "key", "coordinator_keys", "subscribed_topic_names",
+}  # fmt: skip
 """Fields that name a resource; so do fields `name` of structures about topics."""
 
 

@@ -32,6 +32,7 @@ from headrace.groups.model import (
     SavePending,
     StoredBalanced,
     StoredConsumer,
+    StoredGrants,
     StoredGroup,
     StoredInstance,
     StoredMember,
@@ -112,8 +113,8 @@ def consumer(name: str) -> StoredConsumer:
         epoch=3,
         previous_epoch=2,
         state="STABLE",
-        held={"t": StoredPartitions(UUID(int=7), ((1, (0, 2)), (3, (1,))))},
-        target={"t": (0, 1, 2)},
+        held=(StoredGrants("t", UUID(int=7), {1: (0, 2), 3: (1,)}),),
+        target=(StoredPartitions("t", UUID(int=7), (0, 1, 2)),),
     )
 
 

@@ -15,6 +15,7 @@ from headrace.broker.coordinator.coordination import Coordination
 from headrace.broker.coordinator.groups import GroupCoordinator
 from headrace.broker.coordinator.instances import Instances
 from headrace.broker.coordinator.late_transactions import LateTransactions, keep_checking
+from headrace.broker.coordinator.subscribed_topics import BrokerSubscribedTopics
 from headrace.broker.fetch import Wakeups
 from headrace.broker.native.adoption import adopt
 from headrace.broker.native.conversion import NativeGroupOffsets, convert
@@ -165,6 +166,8 @@ class Broker:
             parts.lane,
             parts.group_memory,
             self.transactions,
+            BrokerSubscribedTopics(self.topics, storage.topics.find, self.access, cluster),
+            self.group_configs,
         )
         self.transactions.connect(BrokerKnownTopics(self.topics, others), self.groups.request)
         self.instances = Instances(self.groups, self.searcher, self.source, parts.lane, parts.large_reads)
@@ -424,11 +427,13 @@ class BrokerTopics(TopicListener):
     def added(self, live: LiveTopic) -> None:
         """Groups may read it."""
         self._broker.native_groups.topic_added(live)
+        self._broker.groups.topic_changed(live.topic.name)
         self._outside.added(live)
 
     def replaced(self, live: LiveTopic) -> None:
         """Groups read the new partitions."""
         self._broker.native_groups.topic_added(live)
+        self._broker.groups.topic_changed(live.topic.name)
         self._outside.replaced(live)
 
     def deleted(self, live: LiveTopic) -> None:
@@ -441,6 +446,7 @@ class BrokerTopics(TopicListener):
     def left(self, name: str) -> None:
         """Groups no longer read it."""
         self._broker.native_groups.topic_deleted(name)
+        self._broker.groups.topic_changed(name)
         self._outside.left(name)
 
     def removed(self, live: LiveTopic) -> None:

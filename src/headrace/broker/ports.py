@@ -9,6 +9,7 @@ from typing import Protocol
 
 from headrace.broker.log_ports import LogStorage, NativeStorage
 from headrace.groups.model import GroupChange, StoredGroup
+from headrace.groups.sharing.state import ShareState
 from headrace.membership.participant import Counters, Proposal
 from headrace.membership.view import Leader, Lock, Member, View
 from headrace.metrics.unreadable_values import Unreadable
@@ -26,7 +27,7 @@ class TopicStorage(Protocol):
         """Return a stored topic, if any. Raises UnreadableTopic."""
 
     def unreadable(self, name: str) -> str | None:
-        """Return why an entry is unreadable, if known."""
+        """Return why an entry is unreadable."""
 
     async def delete_unreadable(self, name: str) -> None:
         """Remove an unreadable entry and its data. Raises UnknownTopic: it is readable."""
@@ -124,6 +125,28 @@ class TransactionStorage(Protocol):
         """Forget a transactional ID that another broker owns."""
 
 
+class ShareStorage(Protocol):
+    """Share partitions, next to their logs."""
+
+    async def init(self, stream: str, group: str, state: ShareState) -> bool:
+        """Begin a state epoch, as the coordinator. Return False if it had begun. Raises Fenced for an earlier one.
+
+        Check afterwards that the topic still exists.
+        """
+
+    async def look(self, stream: str, group: str) -> ShareState | None:
+        """Return the stored state."""
+
+    async def load(self, stream: str, group: str) -> tuple[int, ShareState | None]:
+        """Return this leader's term and the stored state. Raises UnknownTopic or Fenced for others than the leader."""
+
+    async def save(self, stream: str, group: str, term: int, state: ShareState) -> bool:
+        """Replace the state, one write at a time. Return False if its epoch is over: load it again."""
+
+    async def drop(self, stream: str, group: str, epoch: int) -> None:
+        """Remove the state. Raises Fenced if a later epoch has begun."""
+
+
 class DocumentStorage(Protocol):
     """Small values of listeners, such as OCI's stream pools, by kind and id."""
 
@@ -181,6 +204,10 @@ class Storage(Protocol):
     @property
     def transactions(self) -> TransactionStorage:
         """Transactional IDs."""
+
+    @property
+    def shares(self) -> ShareStorage:
+        """Share partitions."""
 
     @property
     def documents(self) -> DocumentStorage:

@@ -5,6 +5,7 @@ A group's own configuration (resource type GROUP) overrides the defaults of the 
 
 import re
 from enum import Enum
+from typing import NamedTuple
 
 import msgspec
 
@@ -105,6 +106,13 @@ class NewerGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     consumer_regex_refresh_interval_ms: int = 600_000  # group.consumer.regex.refresh.interval.ms
     share_max_size: int = 200  # group.share.max.size
     share_max_sessions: int = 2_000  # group.share.max.share.sessions
+
+
+class Rules(NamedTuple):
+    """What applies to a newer group."""
+
+    limits: NewerGroupSettings
+    config: GroupConfig
 
 
 class Configs:

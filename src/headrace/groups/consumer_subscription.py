@@ -7,6 +7,8 @@ length (-1: none). An assignment has after each topic an int32 count and int32 p
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 
+CONSUMER_PROTOCOL = "consumer"
+"""Protocol type of members that read topics."""
 _HEAD = struct.Struct(">hi")
 _LENGTH = struct.Struct(">h")
 _NUMBER = struct.Struct(">i")

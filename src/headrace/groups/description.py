@@ -1,15 +1,32 @@
 """A group as shown to tools."""
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
-from headrace.groups.classic.membership import CONSUMER_PROTOCOL
 from headrace.groups.classic.states import GroupState
-from headrace.groups.consumer_subscription import assignment, subscription
+from headrace.groups.consumer_subscription import CONSUMER_PROTOCOL, assignment, subscription
+from headrace.groups.model import GroupKind
 
 BALANCED_PROTOCOL = "balanced"
 """Shown as the assignor of a group with instances."""
+
+
+class Client(NamedTuple):
+    """The client of a member, and its timeouts in milliseconds."""
+
+    client_id: str
+    host: str
+    session_timeout_ms: int = 0
+    rebalance_timeout_ms: int = 0
+
+
+class Moved(NamedTuple):
+    """Members by id, with their clients."""
+
+    came: dict[str, Client]
+    went: dict[str, Client]
 
 
 class MemberDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +50,7 @@ class GroupDescription(msgspec.Struct, frozen=True, kw_only=True):
     protocol: str
     leader: str | None
     members: tuple[MemberDescription, ...]
+    kind: GroupKind = GroupKind.CLASSIC
 
 
 def described_as_balanced(

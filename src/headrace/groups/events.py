@@ -94,6 +94,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     instance_id: str | None
     positions: dict[TopicPartition, OffsetAndMetadata]
     """`committed_ms` is set by the group."""
+    knows_member_epochs: bool = True
+    """Version 9 or later, which members of consumer groups need."""
 
 
 class TxnOffsetCommit(msgspec.Struct, frozen=True, kw_only=True):

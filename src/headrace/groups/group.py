@@ -1,18 +1,28 @@
 """A consumer group of all APIs, with one name and one set of committed offsets.
 
-The classic part is Kafka's group. Each balanced section assigns one topic to OCI instances. Only one kind can have
-members at a time. Both share committed offsets, so a group can switch APIs.
+The classic part is Kafka's group. Each balanced section assigns one topic to OCI instances. A group of a newer kind has
+a part for its members (`groups.kinds`). Only one of them can have members at a time. All share committed offsets, so a
+group can switch APIs.
 """
 
 from collections.abc import Hashable, Mapping
 
 from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.classic.states import GroupState
-from headrace.groups.consumers.events import ConsumerHeartbeat, Resolved, TopicsChanged
-from headrace.groups.description import GroupDescription, described_as_balanced
+from headrace.groups.configs import Configs
+from headrace.groups.consumers.events import JOIN_EPOCH, ConsumerHeartbeat, ConsumerRequest, Resolved, TopicsChanged
+from headrace.groups.description import GroupDescription, Moved, described_as_balanced
 from headrace.groups.effects import Effect
 from headrace.groups.errors import GroupError, InstanceError, InstanceProblem
-from headrace.groups.events import ClassicEvent, DropTopic, Event, TimerFired
+from headrace.groups.events import (
+    ClassicEvent,
+    Commit,
+    DropTopic,
+    Event,
+    Join,
+    TimerFired,
+    TxnOffsetCommit,
+)
 from headrace.groups.instances.events import (
     Beat,
     CommitCursor,
@@ -28,9 +38,12 @@ from headrace.groups.instances.events import (
 from headrace.groups.instances.group import BalancedGroup
 from headrace.groups.instances.model import Reservation
 from headrace.groups.instances.requests import unreserved
+from headrace.groups.kinds import KINDS, TIMERS, KindEvent, KindGroup, OtherMembers, fault, part_for, restored
 from headrace.groups.model import (
     DropBalanced,
+    DropField,
     DropOffsets,
+    GroupKind,
     GroupSettings,
     OffsetAndMetadata,
     PendingKey,
@@ -47,28 +60,6 @@ from headrace.machines.deadlines import Deadlines
 from headrace.machines.effects import Now
 
 
-class Sections(dict[str, BalancedGroup]):
-    """The balanced sections by topic (`classic.membership.OtherApis`)."""
-
-    def has_section(self, topic: str) -> bool:
-        """Whether the topic has a section."""
-        return topic in self
-
-    def is_read(self, topic: str) -> bool:
-        """Whether the topic's section has instances."""
-        return topic in self and self[topic].has_instances
-
-    @property
-    def has_sections(self) -> bool:
-        """Whether any section exists."""
-        return bool(self)
-
-    @property
-    def any_read(self) -> bool:
-        """Whether any section has instances."""
-        return any(section.has_instances for section in self.values())
-
-
 class Group:
     """One group, as a pure state machine: `handle` returns effects in the required order."""
 
@@ -78,23 +69,42 @@ class Group:
         settings: GroupSettings,
         positions: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
         pending: Mapping[PendingKey, PendingOffset] | None = None,
+        configs: Configs | None = None,
     ) -> None:
         self.name = name
         self._settings = settings
+        self._configs = configs or Configs()
         self._positions = CommittedOffsets(positions or {}, pending or {})
         self._deadlines: Deadlines[TimerKey] = Deadlines()
-        self.balanced = Sections()
+        self.balanced = OtherMembers()
         self.classic = ClassicGroup(name, settings, self._positions, self._deadlines, self.balanced)
+        self._leftover: tuple[str, ...] = ()
+        """Stored members of newer kinds in a group that an older server made classic."""
+
+    @property
+    def part(self) -> KindGroup | None:
+        """The part with members of a newer kind. None: the group is classic."""
+        return self.balanced.part
+
+    @property
+    def kind(self) -> GroupKind:
+        """Kind of the group."""
+        return GroupKind.CLASSIC if self.part is None else self.part.kind
 
     @classmethod
-    def restore(cls, stored: StoredGroup, settings: GroupSettings, now: Now) -> "tuple[Group, list[Effect]]":
+    def restore(
+        cls, stored: StoredGroup, settings: GroupSettings, now: Now, configs: Configs | None = None
+    ) -> "tuple[Group, list[Effect]]":
         """Return the stored group and effects that set its timers."""
-        group = cls(stored.name, settings, stored.positions, stored.pending)
+        group = cls(stored.name, settings, stored.positions, stored.pending, configs)
         turn = Turn(now, group._deadlines)
         for section in stored.balanced:
             group.balanced[section.topic] = BalancedGroup.restore(
                 stored.name, section, group._positions, settings, turn
             )
+        group.balanced.part = restored(stored, settings.newer, group._configs, turn)
+        if group.part is None:
+            group._leftover = tuple(value.field for value in stored.fields)
         group.classic.take_up(stored, turn)
         return group, turn.effects()
 
@@ -111,33 +121,83 @@ class Group:
             case CreateCursor() | Get() | CommitCursor() | Beat() | Update():
                 turn.reply(event.token, self._answered(event, turn))
             case Delivered():
-                taken = event.topic in self.balanced and self.balanced[event.topic].delivered(event, turn)
-                if event.token is not None:
-                    turn.reply(event.token, Taken() if taken else _forgotten(self.name))
-            case ConsumerHeartbeat():
-                turn.refuse(event, GroupError.GROUP_ID_NOT_FOUND)
-            case TopicsChanged() | Resolved():
-                pass  # No member of the classic group or of a section needs it.
+                self._delivered(event, turn)
             case TimerFired(key) if key.section:
                 if turn.take_timer(key):
                     self._fired(key, turn)
-            case DropTopic(topic):
-                kept = self.balanced.get(topic)
-                dropped = kept is not None and event.takes(kept.topic_id) and self._drop_section(topic, turn)
-                self._classic(event, turn)
-                if dropped:
-                    self.classic.end_if_nothing(turn)
+            case DropTopic():
+                self._drop_topic(event, turn)
+            case ConsumerHeartbeat():
+                self._member_request(event, turn)
+            case TopicsChanged() | Resolved():
+                self._tell_part(event, turn)
+            case TimerFired(key) if self.part is not None and key.kind in TIMERS:
+                self._tell_part(event, turn)
             case _:
                 self._classic(event, turn)
         for section in self.balanced.values():
             section.finish(turn)
+        if self.part is not None and self.part.header is not None:
+            self.classic.follow(self.part.header, used=self.part.is_used, turn=turn)
         return turn.effects()
+
+    def _delivered(self, event: Delivered, turn: Turn) -> None:
+        taken = event.topic in self.balanced and self.balanced[event.topic].delivered(event, turn)
+        if event.token is not None:
+            turn.reply(event.token, Taken() if taken else _forgotten(self.name))
+
+    def _drop_topic(self, drop: DropTopic, turn: Turn) -> None:
+        section = self.balanced.get(drop.topic)
+        dropped = section is not None and drop.takes(section.topic_id) and self._drop_section(drop.topic, turn)
+        self._tell_part(drop, turn)
+        self._classic(drop, turn)
+        if dropped:
+            self.classic.end_if_nothing(turn)
+
+    def _tell_part(self, event: KindEvent, turn: Turn) -> None:
+        if self.part is not None:
+            self.part.take(event, turn)
+
+    def _member_request(self, request: ConsumerRequest, turn: Turn) -> None:
+        """Handle a request of a member of a newer kind, whose first one makes an unused group one of its kind."""
+        kind = KINDS[type(request)]
+        if self.classic.state is GroupState.DEAD:
+            # The client retries, and finds or creates a live group.
+            turn.refuse(request, GroupError.COORDINATOR_NOT_AVAILABLE)
+            return
+        wrong = fault(request, self._settings.newer)
+        if wrong is not None:
+            turn.refuse(request, *wrong)
+            return
+        before = self.part
+        if before is None or before.kind is not kind:
+            used = self.classic.state is not GroupState.EMPTY or self.balanced.any_read
+            if used or request.member_epoch != JOIN_EPOCH:
+                turn.refuse(request, GroupError.GROUP_ID_NOT_FOUND, f"Group {self.name} not found.")
+                return
+            epoch = self.classic.generation if before is None else before.epoch
+            self.balanced.part = part_for(kind, self.name, self._settings.newer, self._configs, epoch)
+        assert self.part is not None, "set above"
+        self.part.take(request, turn)
+        if self.part.header is None:
+            # Its first request was rejected.
+            self.balanced.part = before
+        elif self._leftover:
+            turn.changes[:0] = [DropField(field) for field in self._leftover]
+            self._leftover = ()
 
     def _classic(self, event: ClassicEvent, turn: Turn) -> None:
         before = len(turn.changes)
-        self.classic.take(event, turn)
+        match event:
+            case Join() if self.part is not None and not self._becomes_classic(self.part):
+                turn.refuse(event, GroupError.INCONSISTENT_GROUP_PROTOCOL)
+            case Commit() | TxnOffsetCommit() if self.part is not None and self.part.size:
+                self.classic.commit(event, self.part.check_commit(event), turn)
+            case _:
+                self.classic.take(event, turn)
         if self.classic.state is GroupState.DEAD:
             self.balanced.clear()
+            self.balanced.part = None
             return
         if not self.balanced:
             return
@@ -152,6 +212,13 @@ class Group:
                         if partition.topic in self.balanced:
                             self.balanced[partition.topic].offset_removed(partition.partition)
 
+    def _becomes_classic(self, part: KindGroup) -> bool:
+        """Make an unused group of a newer kind a classic one. Return False if it is used."""
+        if part.is_used:
+            return False
+        self.balanced.part = None
+        return True
+
     def _answered(self, request: InstanceRequest, turn: Turn) -> InstanceResult:
         try:
             return self._section(request, turn).answer(request, turn)
@@ -163,7 +230,7 @@ class Group:
             # The client retries and finds or creates a live group.
             raise self._unknown(request)
         section = self.balanced.get(request.topic.name)
-        consumed = self.classic.state is not GroupState.EMPTY
+        consumed = self.classic.state is not GroupState.EMPTY or (self.part is not None and self.part.is_used)
         if consumed and section is not None and isinstance(request, CommitCursor) and request.cursor.offsets:
             # Kafka consumers have taken the instance's partitions.
             raise unreserved(request.cursor.offsets[0][0])
@@ -218,6 +285,8 @@ class Group:
 
     def describe(self) -> GroupDescription:
         """Return the description by instances if any, else by classic members."""
+        if self.part is not None and not self.balanced.has_instances:
+            return self.part.describe()
         if self.balanced.any_read:
             generation = sum(section.generation for section in self.balanced.values())
             shares = {topic: section.shares() for topic, section in sorted(self.balanced.items())}
@@ -226,13 +295,31 @@ class Group:
 
     @property
     def state(self) -> GroupState:
-        """State as described."""
+        """State as described. See `state_name` for those of newer kinds."""
+        if self.part is not None and not self.balanced.has_instances:
+            return self.part.describe().state
         return GroupState.STABLE if self.balanced.any_read else self.classic.state
+
+    @property
+    def state_name(self) -> str:
+        """State with Kafka's name, as ListGroups shows it."""
+        if self.part is not None and not self.balanced.has_instances:
+            return self.part.state
+        return self.state.value
 
     @property
     def size(self) -> int:
         """Number of members and instances."""
-        return self.classic.size + sum(section.size for section in self.balanced.values())
+        members = self.classic.size if self.part is None else self.part.size
+        return members + sum(section.size for section in self.balanced.values())
+
+    def take_moved(self) -> Moved:
+        """Return members that joined or left since the last call, without instances."""
+        classic = self.classic.take_moved()
+        if self.part is None:
+            return classic
+        newer = self.part.take_moved()
+        return Moved(classic.came | newer.came, classic.went | newer.went)
 
     def instances(self) -> dict[str, str]:
         """Return instance names by topic and instance."""
@@ -241,7 +328,8 @@ class Group:
     @property
     def generations(self) -> int:
         """Number of generations, classic and balanced."""
-        return self.classic.generation + sum(section.generation for section in self.balanced.values())
+        generation = self.classic.generation if self.part is None else self.part.epoch
+        return generation + sum(section.generation for section in self.balanced.values())
 
     def reservations(self, topic: str, now: Now) -> list[Reservation] | None:
         """Return a section's partitions, if it exists."""
@@ -250,8 +338,8 @@ class Group:
 
     @property
     def member_bytes(self) -> int:
-        """Approximate bytes of classic members and pending ids."""
-        size = self.classic.member_bytes
+        """Approximate bytes of members and pending ids, without instances."""
+        size = self.classic.member_bytes + (0 if self.part is None else self.part.member_bytes)
         return size and size + GROUP_BYTES
 
     @property

@@ -83,11 +83,20 @@ class TopicFacts(msgspec.Struct, frozen=True, gc=False):
 
 
 class StoredPartitions(msgspec.Struct, frozen=True):
-    """What a member of a consumer group has of one topic."""
+    """Partitions of one topic."""
 
+    topic: str
     topic_id: UUID
-    granted: tuple[tuple[int, tuple[int, ...]], ...]
-    """Epoch in which they were granted, and partitions."""
+    partitions: tuple[int, ...]
+
+
+class StoredGrants(msgspec.Struct, frozen=True):
+    """Partitions of one topic that a member has."""
+
+    topic: str
+    topic_id: UUID
+    granted: dict[int, tuple[int, ...]]
+    """Epoch -> partitions granted in it."""
 
 
 class StoredConsumer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -110,12 +119,12 @@ class StoredConsumer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """Accepted for one request more, because a response may be lost."""
     state: str
     """A `groups.consumers.member.MemberState`."""
-    held: dict[str, StoredPartitions] = {}
-    """Topic -> partitions, including `revoking`."""
-    revoking: dict[str, tuple[int, ...]] = {}
-    """Topic -> partitions that the member must give up first."""
-    target: dict[str, tuple[int, ...]] = {}
-    """Topic -> partitions that the member should have."""
+    held: tuple[StoredGrants, ...] = ()
+    """Including `revoking`."""
+    revoking: tuple[StoredPartitions, ...] = ()
+    """What the member must give up first."""
+    target: tuple[StoredPartitions, ...] = ()
+    """What the member should have."""
     has_left: bool = False
     """A static member that left for a while (epoch -2) and keeps its partitions."""
     session_timeout_ms: int | None = None

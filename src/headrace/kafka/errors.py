@@ -14,6 +14,7 @@ from headrace.protocol.messages import (
     InitProducerIdRequest,
     JoinGroupRequest,
     OffsetCommitRequest,
+    OffsetFetchRequest,
     SyncGroupRequest,
 )
 from headrace.topics import errors as topics
@@ -114,7 +115,9 @@ NORMAL_FLOW: Mapping[int | str, frozenset[int | str]] = {
     # A coordinator makes members rejoin by this code.
     HeartbeatRequest.API_KEY: _REJOIN,
     SyncGroupRequest.API_KEY: _REJOIN,
-    OffsetCommitRequest.API_KEY: _REJOIN,
+    # A member of a consumer group commits and fetches with its epoch, which may have changed: it tries again.
+    OffsetCommitRequest.API_KEY: _REJOIN | {Code.STALE_MEMBER_EPOCH},
+    OffsetFetchRequest.API_KEY: frozenset({Code.STALE_MEMBER_EPOCH}),
     # Clients ask with their newest version, and get the supported ones with this code (KIP-511).
     ApiVersionsRequest.API_KEY: frozenset({Code.UNSUPPORTED_VERSION}),
     # The preferred leader leads already.

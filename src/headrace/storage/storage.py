@@ -35,6 +35,7 @@ from headrace.storage.redis.protocol import encode
 from headrace.storage.redis.script_calls import Scripts, load_commands
 from headrace.storage.redis.shards import Shards, connected
 from headrace.storage.redis.url import Kind, StorageUrl
+from headrace.storage.shares import RedisShares
 from headrace.storage.topics import RedisTopics
 from headrace.storage.transactions import RedisTransactions
 from headrace.storage.valkey.aof import AppendOnlyFile
@@ -56,6 +57,7 @@ class ClusterParts:
         self.documents = shared.documents
         self.topics = RedisTopics(shared.scripts, keyspace, shared.fence, shared.logs, shared.native, shared.unreadable)
         self.groups = RedisGroups(shared.scripts, keyspace, shared.fence, unreadable=shared.unreadable)
+        self.shares = RedisShares(shared.scripts, keyspace, shared.logs)
         self.transactions = RedisTransactions(
             shared.scripts, keyspace, shared.fence, shared.copies, unreadable=shared.unreadable
         )
@@ -119,7 +121,7 @@ class RedisStorage:
         self.documents = RedisDocuments(self.scripts, keyspace, self.fence, self.unreadable)
         self._default = ClusterParts(self, keyspace)
         self.topics, self.groups = self._default.topics, self._default.groups
-        self.transactions = self._default.transactions
+        self.transactions, self.shares = self._default.transactions, self._default.shares
 
     @classmethod
     async def open(

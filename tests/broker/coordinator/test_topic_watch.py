@@ -9,7 +9,7 @@ import pytest
 from headrace.broker.coordinator.topic_watch import TopicWatch, watched_by
 from headrace.broker.runtime.scheduler import CooperativeScheduler
 from headrace.groups.consumers.events import TopicsChanged
-from headrace.groups.model import StoredConsumer, StoredGroup, StoredPartitions, TopicFacts
+from headrace.groups.model import StoredConsumer, StoredGrants, StoredGroup, StoredPartitions, TopicFacts
 from headrace.topics.errors import StorageUnavailable, UnreadableTopic
 
 ONE, TWO = TopicFacts(UUID(int=1), 4), TopicFacts(UUID(int=2), 8)
@@ -122,7 +122,6 @@ async def test_a_group_without_such_members_needs_no_notice() -> None:
 
 
 def test_partitions_are_watched_without_a_subscription() -> None:
-    held = {"held": StoredPartitions(UUID(int=1), ((1, (0,)),))}
-    assert watched_by(stored(topics=("named",), held=held, target={"target": (1,), "named": (0,)})) == [
-        "named", "held", "target",
-    ]  # fmt: skip
+    held = StoredGrants("held", UUID(int=1), {1: (0,)})
+    target = StoredPartitions("target", UUID(int=2), (1,))
+    assert watched_by(stored(topics=("named",), held=(held,), target=(target,))) == ["named", "held", "target"]

@@ -164,6 +164,9 @@ class Confluent(Client):
             **_GROUP_SETTINGS,
             **self._settings,
         }
+        if settings.get("group.protocol") == "consumer":
+            # The server decides these.
+            del settings["session.timeout.ms"], settings["heartbeat.interval.ms"]
         if instance is not None:
             settings["group.instance.id"] = instance
         consumer = Consumer(settings)

@@ -51,13 +51,16 @@ def test_api_versions_lists_exactly_the_registered_apis(wire: Wire) -> None:
     assert not told.keys() & {71, 72}, "clients manage without, and break on half-made ones"
 
 
-@pytest.mark.parametrize("version", [3, 4])
-def test_clients_use_the_second_version_of_transactions(wire: Wire, version: int) -> None:
-    answer = wire.ask(SOFTWARE, version)
-    [supported], [finalized] = answer.supported_features, answer.finalized_features
-    assert (supported.name, supported.min_version, supported.max_version) == ("transaction.version", 1, 2)
-    assert (finalized.name, finalized.min_version_level, finalized.max_version_level) == ("transaction.version", 2, 2)
-    assert answer.finalized_features_epoch >= 0, "clients ignore features without an epoch"
+def test_features(wire: Wire) -> None:
+    """A feature that is supported from level 0 on is not in versions before 4, whose clients would fail."""
+    old, new = (wire.ask(SOFTWARE, version) for version in (3, 4))
+    supported = {each.name: (each.min_version, each.max_version) for each in new.supported_features}
+    assert supported == {"group.version": (0, 1), "transaction.version": (1, 2)}
+    assert [each.name for each in old.supported_features] == ["transaction.version"]
+    for answer in (old, new):
+        finalized = {each.name: (each.min_version_level, each.max_version_level) for each in answer.finalized_features}
+        assert finalized == {"group.version": (1, 1), "transaction.version": (2, 2)}
+        assert answer.finalized_features_epoch >= 0, "clients ignore features without an epoch"
 
 
 @pytest.mark.parametrize("name", ["", "-raw", "raw-", "r aw", "räw"])

@@ -4,12 +4,13 @@ import pytest
 from tests.harness.wire import Wire
 from tests.kafka.group_requests import join, sync
 
+from headrace.kafka.errors import Code
 from headrace.protocol.messages import (
     DescribeGroupsRequest,
 )
 
 
-@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("version", range(7))
 def test_describing_by_version(wire: Wire, topic: str, version: int) -> None:
     joined = join(wire, topic, instance="one")
     sync(wire, topic, joined, {joined.member_id: b"mine"})
@@ -19,4 +20,5 @@ def test_describing_by_version(wire: Wire, topic: str, version: int) -> None:
     assert (member.member_id, member.member_assignment, member.member_metadata) == (joined.member_id, b"mine", b"m")
     assert member.client_id == "raw"
     assert unknown.group_state == "Dead"
+    assert unknown.error_code == (0 if version < 6 else Code.GROUP_ID_NOT_FOUND)
     assert unknown.members == []

@@ -34,6 +34,7 @@ from headrace.groups.model import (
     SavePending,
     StoredBalanced,
     StoredConsumer,
+    StoredGrants,
     StoredInstance,
     StoredMember,
     StoredOwner,
@@ -41,6 +42,7 @@ from headrace.groups.model import (
     StoredStart,
     TopicPartition,
 )
+from headrace.groups.sharing.state import ShareState
 from headrace.records.build import build
 from headrace.storage.layout import LAYOUT_VERSION
 from headrace.storage.layout.keys import Keyspace
@@ -111,13 +113,14 @@ CONSUMER = StoredConsumer(
     epoch=7,
     previous_epoch=6,
     state="UNREVOKED",
-    held={"flights": StoredPartitions(TOPIC.id, ((5, (0,)), (6, (1,))))},
-    revoking={"flights": (1,)},
-    target={"flights": (0,)},
+    held=(StoredGrants("flights", TOPIC.id, {5: (0,), 6: (1,)}),),
+    revoking=(StoredPartitions("flights", TOPIC.id, (1,)),),
+    target=(StoredPartitions("flights", TOPIC.id, (0,)),),
     has_left=True,
     session_timeout_ms=45_000,
     protocols=(("range", b"\x00\x01\xff"),),
 )
+SHARES = ShareState.decode("2 3 1a1,1d,4x5")
 DOCUMENTS = {("tags", "1f"): b'{"team":"blue"}', ("tags", "2e"): b"\x00\xff", ("pools", "1f"): b"{}"}
 
 
@@ -159,6 +162,11 @@ async def write(url: str) -> None:
             *(SaveHeader(HEADER), SaveMember(MEMBER), SaveOffsets(POSITIONS), SavePending(PENDING)),
             *(SaveBalanced(SECTION), SaveField(CONSUMER)),
         ],
+    )
+    await storage.shares.init(STREAMS[0], "sharers", ShareState(2, -1))
+    await storage.shares.init(STREAMS[1], "sharers", ShareState(2, -1))
+    assert await storage.shares.save(
+        STREAMS[0], "sharers", (await storage.shares.load(STREAMS[0], "sharers"))[0], SHARES
     )
     await storage.documents.save(DOCUMENTS)
     await first.mirror_offset("board", 5)
@@ -287,6 +295,7 @@ async def _read_back(url: str) -> None:
     assert group.fields == (CONSUMER,)
     assert group.balanced == (SECTION,)
     assert group.pending == PENDING
+    assert await storage.shares.load(STREAMS[0], "sharers") == (TERM + 2, SHARES)
     for kind in ("tags", "pools"):
         assert await storage.documents.load(kind) == {name: v for (k, name), v in DOCUMENTS.items() if k == kind}
     again = [Appended(2, duplicate=True), Appended(5, duplicate=True), Appended(6, duplicate=True)]

@@ -3,7 +3,7 @@ import redis.crc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.storage.layout.keys import Keyspace, barrier_of, producers_of, state_of
+from headrace.storage.layout.keys import Keyspace, barrier_of, producers_of, shares_of, state_of
 
 key_slot = redis.crc.key_slot
 topics = st.from_regex(r"[a-zA-Z0-9._-]{1,249}", fullmatch=True)
@@ -18,7 +18,7 @@ def slot(key: str) -> int:
 @given(topics, st.integers(0, 100_000), clusters, st.sampled_from(["", "0a1b2c3d"]))
 def test_the_keys_of_a_partition_share_a_slot(topic: str, partition: int, cluster: str, generation: str) -> None:
     stream = Keyspace(cluster=cluster).stream(topic, partition, generation)
-    assert {slot(stream)} == {slot(state_of(stream)), slot(producers_of(stream))}
+    assert {slot(stream)} == {slot(state_of(stream)), slot(producers_of(stream)), slot(shares_of(stream))}
 
 
 @given(groups, clusters)
@@ -60,7 +60,7 @@ def test_groups_have_no_key_in_common(names: list[str]) -> None:
 def test_topics_and_groups_have_no_key_in_common(topic: str, partition: int, group: str) -> None:
     keys = Keyspace()
     stream = keys.stream(topic, partition)
-    assert {stream, state_of(stream), producers_of(stream)}.isdisjoint(
+    assert {stream, state_of(stream), producers_of(stream), shares_of(stream)}.isdisjoint(
         {keys.group(group), keys.members(group), keys.positions(group), keys.topics, keys.groups}
     )
 

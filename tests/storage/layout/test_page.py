@@ -14,6 +14,7 @@ from headrace.groups.model import (
     PendingOffset,
     StoredBalanced,
     StoredConsumer,
+    StoredGrants,
     StoredInstance,
     StoredMember,
     StoredOwner,
@@ -118,7 +119,7 @@ def test_fields_of_a_group() -> None:
     [
         *(Topic, GroupHeader, StoredMember, OffsetAndMetadata, PendingOffset),
         *(StoredBalanced, StoredInstance, StoredOwner, StoredStart, StoredTransaction),
-        *(StoredConsumer, StoredPartitions),
+        *(StoredConsumer, StoredGrants, StoredPartitions),
     ],
 )
 def test_fields_of_values(kind: type[msgspec.Struct]) -> None:

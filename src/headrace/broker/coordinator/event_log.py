@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from headrace.groups.classic.membership import Client
+from headrace.groups.description import Client
 from headrace.groups.events import DropTopic, Event, Join, Leave, TimerFired
 from headrace.groups.group import Group
 from headrace.groups.timers import TimerKind
@@ -29,6 +29,9 @@ _EXPIRED: Final[dict[TimerKind, Callable[[Client], str]]] = {
     TimerKind.SESSION: lambda client: f"no heartbeat for {_seconds(client.session_timeout_ms)}",
     TimerKind.JOIN: lambda client: f"it did not rejoin within {_seconds(client.rebalance_timeout_ms)}",
     TimerKind.SYNC: lambda client: f"it did not sync within {_seconds(client.rebalance_timeout_ms)}",
+    TimerKind.REVOCATION: lambda client: (
+        f"it did not give up partitions within {_seconds(client.rebalance_timeout_ms)}"
+    ),
     TimerKind.INSTANCE: lambda _: "no request within its timeout",
 }
 
@@ -75,7 +78,7 @@ class GroupEventLog:
     def __init__(self, name: str, machine: Group, events: MemberEvents | None = None) -> None:
         self._name = name
         self._events = events
-        machine.classic.take_moved()
+        machine.take_moved()
         self._instances = machine.instances()
         self._seen = machine.size, machine.generations
 
@@ -85,7 +88,7 @@ class GroupEventLog:
         if seen == self._seen:
             return
         self._seen = seen
-        came, went = machine.classic.take_moved()
+        came, went = machine.take_moved()
         if machine.balanced or self._instances:
             before, self._instances = self._instances, machine.instances()
             came |= {place: Client(name, "") for place, name in self._instances.items() if place not in before}

@@ -12,10 +12,14 @@ import structlog
 from headrace.aio.tasks import end
 from headrace.broker.coordinator.coordination import Coordination
 from headrace.broker.coordinator.event_log import GroupEventLog, MemberEvents
+from headrace.broker.coordinator.pattern_subscriptions import PatternSubscriptions
 from headrace.broker.coordinator.runtime import Host, Runner
+from headrace.broker.coordinator.topic_watch import TopicWatch
 from headrace.broker.partition.partition import Partition
 from headrace.broker.ports import GroupStorage
 from headrace.broker.runtime.clock import Timer
+from headrace.groups.configs import Configs
+from headrace.groups.consumers.events import Resolve
 from headrace.groups.effects import Effect, HeartbeatResult, Result, refusal
 from headrace.groups.errors import GroupError
 from headrace.groups.events import DropTopic, Event, Heartbeat, Notice, Request, TimerFired
@@ -33,7 +37,7 @@ from headrace.groups.pending_offsets import Guard, OpenTransaction
 from headrace.groups.snapshot import Snapshot
 from headrace.groups.timers import TimerKey
 from headrace.groups.turn import Room
-from headrace.machines.effects import Now
+from headrace.machines.effects import Command, Now
 from headrace.topics.errors import TopicError
 
 _log = structlog.get_logger("headrace.broker.coordinator")
@@ -80,6 +84,8 @@ class GroupMemory:
 
     def __init__(self, members: int = 256 << 20, offsets: int = 512 << 20) -> None:
         """Limits: `headrace.groups.max.bytes` and `headrace.offsets.max.bytes`."""
+        self.newer_members = 0
+        """Members of the newer kinds of groups, whose heartbeats the server paces."""
         self.members = Total("headrace.groups.max.bytes", members)
         self.offsets = Total("headrace.offsets.max.bytes", offsets)
 
@@ -92,14 +98,16 @@ class GroupMemory:
 class Held:
     """Memory of one group."""
 
-    __slots__ = ("_members", "_memory", "_offsets")
+    __slots__ = ("_members", "_memory", "_newer", "_offsets")
 
     def __init__(self, memory: GroupMemory) -> None:
         self._memory = memory
-        self._members = self._offsets = 0
+        self._members = self._offsets = self._newer = 0
 
-    def now(self, members: int, offsets: int) -> None:
-        """Replace the group's usage."""
+    def now(self, members: int, offsets: int, newer: int = 0) -> None:
+        """Replace the group's usage: bytes of its members and offsets, and the number of members of a newer kind."""
+        self._memory.newer_members += newer - self._newer
+        self._newer = newer
         if members != self._members:
             self._memory.members.add(members - self._members)
             self._members = members
@@ -230,12 +238,24 @@ class GroupHost(Host, Protocol):
         """Limits of groups."""
 
     @property
+    def configs(self) -> Configs:
+        """Groups' own configurations."""
+
+    @property
     def memory(self) -> GroupMemory:
         """Memory of all groups."""
 
     @property
     def mirror(self) -> OffsetMirror:
         """Mirror of stored offsets."""
+
+    @property
+    def patterns(self) -> PatternSubscriptions:
+        """Patterns of members."""
+
+    @property
+    def watch(self) -> TopicWatch:
+        """Notices of changed topics."""
 
     @property
     def member_events(self) -> MemberEvents:
@@ -303,11 +323,26 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
             self._dropping.end()
 
     def _count(self) -> None:
-        self._held.now(self.machine.member_bytes, self.machine.offset_bytes)
+        part = self.machine.part
+        self._held.now(self.machine.member_bytes, self.machine.offset_bytes, 0 if part is None else part.size)
+
+    def perform(self, command: Command) -> None:
+        """See `Runner`."""
+        if isinstance(command, Resolve):
+            self._table.patterns.resolve(self.name, command.patterns)
+        else:
+            super().perform(command)
+
+    def watches(self, topic: str) -> bool:
+        """See `topic_watch.Watcher`."""
+        part = self.machine.part
+        return part is not None and part.reads(topic)
 
     def restore(self) -> list[Effect]:
         """See `Runner`."""
-        self.machine, effects = Group.restore(self._snapshot.stored, self._table.settings, self._table.now())
+        self.machine, effects = Group.restore(
+            self._snapshot.stored, self._table.settings, self._table.now(), self._table.configs
+        )
         if not self.closed:
             self._count()
         self._teller = GroupEventLog(self.name, self.machine, self._table.member_events)
@@ -330,6 +365,11 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
         if self._dropping:
             self._again = self._table.clock.call_at(again_ms, self._drop_again)
         _log.error("group not stored", group=self.name, reason=reason)
+        part = self.machine.part
+        notice = None if part is None else self._table.watch.notice(part.subscribed())
+        if notice is not None:
+            # The restored machine knows only the topics of assigned partitions.
+            self.post(notice)
 
     def _drop_again(self) -> None:
         self._again = None

@@ -11,15 +11,22 @@ from headrace.broker.coordinator.coordinator import Coordinator, Unready
 from headrace.broker.coordinator.event_log import MemberEvents
 from headrace.broker.coordinator.group_runner import GroupMemory, GroupRunner, OffsetMirror, PartitionOf
 from headrace.broker.coordinator.open_transactions import OpenTransactions, PendingOffsetCheck
+from headrace.broker.coordinator.pattern_subscriptions import PatternSubscriptions
+from headrace.broker.coordinator.subscribed_topics import NoTopics, SubscribedTopics
+from headrace.broker.coordinator.topic_watch import TopicWatch
 from headrace.broker.ports import GroupStorage
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.runtime.scheduler import CooperativeScheduler, TimeSlice
+from headrace.groups.configs import Configs
+from headrace.groups.consumers.events import Resolved, TopicsChanged
 from headrace.groups.description import GroupDescription
 from headrace.groups.effects import CommitResult, Result, refusal
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Commit, DropTopic, EndOffsets, Join, Request, TxnOffsetCommit
+from headrace.groups.kinds import KindGroup
 from headrace.groups.model import (
     DropGroup,
+    GroupKind,
     GroupSettings,
     OffsetAndMetadata,
     StoredGroup,
@@ -30,6 +37,10 @@ from headrace.machines.effects import Now
 
 _log = structlog.get_logger("headrace.broker.coordinator")
 
+_SOON_MS = 100
+"""Interval of heartbeats of a member whose partitions are about to change."""
+_SHORTEST_MS = 300
+"""Shortest interval of others (Kafka: 5 s)."""
 LONGEST_NAME = 1_024
 """Maximum bytes of a new group's name (Kafka: 32,767). All names are kept in memory and listed together."""
 
@@ -49,6 +60,8 @@ class GroupCoordinator(Coordinator[GroupRunner]):
         lane: CooperativeScheduler | None = None,
         memory: GroupMemory | None = None,
         transactions: OpenTransactions | None = None,
+        topics: SubscribedTopics | None = None,
+        configs: Configs | None = None,
     ) -> None:
         self.coordination = coordination or of_one_server()
         super().__init__(clock, lane or CooperativeScheduler(), self.coordination)
@@ -61,6 +74,42 @@ class GroupCoordinator(Coordinator[GroupRunner]):
         self._deleted_meanwhile: dict[str, list[DropTopic]] = {}
         """Group being loaded -> topics deleted since the load began."""
         self._refusing = False
+        self.topics = topics or NoTopics()
+        self.configs = configs or Configs()
+        self.patterns = PatternSubscriptions(
+            self.topics.names,
+            self.topics.facts,
+            self.topics.may_describe,
+            self._post,
+            clock,
+            self.lane,
+            settings.newer.consumer_regex_refresh_interval_ms,
+        )
+        self.watch = TopicWatch(self.topics.facts, self.topics.stored_facts, self._here.values, self.lane)
+
+    def _post(self, group: str, event: Resolved) -> None:
+        runner = self._here.get(group)
+        if runner is not None:
+            runner.post(event)
+
+    def topic_changed(self, name: str) -> None:
+        """See `TopicWatch.changed`."""
+        self.watch.changed(name)
+        self.patterns.topics_changed((name,))
+
+    def heartbeat_interval_ms(self, group: str, kind: GroupKind, *, waits: bool) -> int:
+        """Return the interval of a member's heartbeats. All members send about a thousand per second, or fewer.
+
+        `waits`: its partitions are about to change.
+        """
+        config = self.configs.of(group)
+        if kind is GroupKind.SHARE:
+            longest_ms, fixed = config.share_heartbeat_interval_ms, config.share_heartbeat_fixed
+        else:
+            longest_ms, fixed = config.consumer_heartbeat_interval_ms, config.consumer_heartbeat_fixed
+        if fixed:
+            return longest_ms
+        return min(_SOON_MS if waits else max(_SHORTEST_MS, self.memory.newer_members), longest_ms)
 
     def now(self) -> Now:
         """Return the time for state machines."""
@@ -84,6 +133,7 @@ class GroupCoordinator(Coordinator[GroupRunner]):
             gone = {name for name in names if not self.coordination.has(name)}
             for drop in self.coordination.outlived(group, gone):
                 runner.drop(drop)
+            _notify(runner, (await self.watch.load(group))())
             self._pending_offsets.begin(runner)
         return len(stored)
 
@@ -96,8 +146,11 @@ class GroupCoordinator(Coordinator[GroupRunner]):
         if not self.storage.is_offline(name):
             return
         stored = await self.storage.load_one(name)
+        first = await self.watch.load(stored)
         if name not in self._here and not is_nothing(stored):
-            self._pending_offsets.begin(self.keep(GroupRunner(stored, self)))
+            runner = self.keep(GroupRunner(stored, self))
+            _notify(runner, first())
+            self._pending_offsets.begin(runner)
 
     async def load_one(self, name: str, number: int) -> Callable[[], GroupRunner | None]:
         """See `Coordinator`."""
@@ -107,6 +160,7 @@ class GroupCoordinator(Coordinator[GroupRunner]):
         try:
             stored = await self.storage.load_one(name, number)
             gone = await self.coordination.gone(stored)
+            first = await self.watch.load(stored)
         finally:
             del self._deleted_meanwhile[name]
 
@@ -116,6 +170,7 @@ class GroupCoordinator(Coordinator[GroupRunner]):
             runner = self.keep(GroupRunner(stored, self))
             for drop in gone + deleted:
                 runner.drop(drop)
+            _notify(runner, first())
             self._pending_offsets.begin(runner)
             return runner
 
@@ -124,6 +179,7 @@ class GroupCoordinator(Coordinator[GroupRunner]):
     def forget(self, name: str) -> None:
         """Drop a group and its fetch state, which must not apply to later members."""
         self.storage.forget(name)
+        self.patterns.forget(name)
 
     async def ready(self, name: str) -> GroupError | None:
         """Return the error if a group cannot be made available here."""
@@ -230,6 +286,7 @@ class GroupCoordinator(Coordinator[GroupRunner]):
         """Drop the runner of an empty group."""
         if runner.idle_and_empty:
             self.drop(runner)
+            self.patterns.forget(runner.name)
 
     async def drop_all(self) -> None:
         """Delete every group. Members receive COORDINATOR_NOT_AVAILABLE.
@@ -240,6 +297,7 @@ class GroupCoordinator(Coordinator[GroupRunner]):
             await runner.close()
             await self.storage.save(name, [DropGroup()])
             self.drop(runner)
+            self.patterns.forget(name)
 
     async def topic_deleted(self, drop: DropTopic, pace: TimeSlice) -> None:
         """Drop committed offsets of a deleted topic."""
@@ -265,7 +323,24 @@ class GroupCoordinator(Coordinator[GroupRunner]):
     def size(self, group: str) -> int:
         """Return the approximate bytes of a group's description."""
         runner = self._here.get(group)
-        return 0 if runner is None else runner.machine.classic.described_bytes
+        if runner is None:
+            return 0
+        machine = runner.machine
+        return machine.classic.described_bytes if machine.part is None else machine.member_bytes
+
+    def part(self, group: str) -> KindGroup | None:
+        """Return the part of a group with members of a newer kind, if there is one."""
+        runner = self._here.get(group)
+        return None if runner is None else runner.machine.part
+
+    def state_name(self, group: str) -> str:
+        """Return the state of a known group with Kafka's name."""
+        return self._here[group].machine.state_name
+
+    def check_fetch(self, group: str, member_id: str | None, epoch: int) -> GroupError | None:
+        """Return why a fetch of committed offsets by a member is rejected."""
+        part = self.part(group)
+        return None if part is None or not part.size else part.check_fetch(member_id, epoch)
 
     def describe(self, group: str) -> GroupDescription | None:
         """Return a known group's description."""
@@ -279,8 +354,15 @@ class GroupCoordinator(Coordinator[GroupRunner]):
     async def stop(self) -> None:
         """See `Coordinator.stop`."""
         await super().stop()
+        await self.patterns.stop()
+        await self.watch.stop()
         await self._pending_offsets.stop()
         await self.mirror.stop()
+
+
+def _notify(runner: GroupRunner, notice: TopicsChanged | None) -> None:
+    if notice is not None:
+        runner.post(notice)
 
 
 def _with_refusals(result: Result, refusals: Mapping[TopicPartition, GroupError | None]) -> Result:

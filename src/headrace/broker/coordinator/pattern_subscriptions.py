@@ -22,7 +22,7 @@ _log = structlog.get_logger("headrace.broker.coordinator")
 
 
 class Subscriber(NamedTuple):
-    """The principal of a member at its host. It decides which topics the member may describe."""
+    """The principal of a member at its host."""
 
     principal: Principal
     host: str
@@ -44,10 +44,10 @@ class _Subscription:
 
 
 class PatternSubscriptions:
-    """Patterns of all members that this server coordinates, in one virtual cluster.
+    """Patterns of all members of one virtual cluster that this server coordinates.
 
-    `names` returns all topics, with internal ones. `facts` returns those of an existing topic. `post` gets an event for
-    a group. Everything is matched again every `refresh_ms`, because ACLs may have changed.
+    `names` returns all topics. `post` gets an event for a group. Everything is matched again every `refresh_ms`,
+    because ACLs may have changed.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class PatternSubscriptions:
         self._matches: dict[str, frozenset[str]] = {}
         """Pattern -> all matching topics."""
         self._sets: WeakValueDictionary[int, frozenset[str]] = WeakValueDictionary()
-        """Sets in use by their hashes: many members have the same topics."""
+        """By their hashes: many members have the same topics."""
         self._used: dict[str, int] = {}
         """Pattern -> number of members."""
         self._due: dict[str, dict[str, None]] = {}
@@ -83,7 +83,7 @@ class PatternSubscriptions:
         self._refresh: Timer | None = None
 
     def note(self, group: str, member_id: str, subscriber: Subscriber, *, subscribes: bool) -> None:
-        """Note who sends a heartbeat, before its group gets it. `subscribes`: it has a pattern."""
+        """Note who sends a heartbeat. `subscribes`: it has a pattern."""
         member = group, member_id
         known = member_id in self._groups.get(group, ())
         if (known or subscribes) and self._subscribers.get(member) != subscriber:

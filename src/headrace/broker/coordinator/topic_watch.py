@@ -1,7 +1,8 @@
 """Notices of changed topics for consumer groups whose partitions this server assigns (KIP-848)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Protocol
 
 import structlog
@@ -28,8 +29,7 @@ class Watcher(Protocol):
 class TopicWatch:
     """Groups and topics of one virtual cluster.
 
-    `facts` returns those of a known topic, `stored_facts` those of a stored one; it raises TopicError. `groups` returns
-    all groups of this server.
+    `facts` returns those of a known topic, `stored_facts` those of a stored one; it raises TopicError.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class TopicWatch:
         self._working: asyncio.Task[None] | None = None
 
     def changed(self, topic: str) -> None:
-        """Note that a topic appeared, grew, disappeared or was recreated. Groups get their notices soon."""
+        """Note that a topic appeared, grew or disappeared. Groups get their notices soon."""
         self._changed[topic] = None
         if self._working is None:
             self._working = asyncio.get_running_loop().create_task(self._run(), name="topic watch")
@@ -66,7 +66,6 @@ class TopicWatch:
     async def _notify(self, changed: list[str]) -> None:
         pace = self._lane.pace()
         async for group in pace.each(tuple(self._groups())):
-            # A later change of these topics has a notice of its own, so the facts are never older than the last one.
             facts = {topic: self._facts(topic) for topic in changed if group.watches(topic)}
             if facts:
                 group.post(TopicsChanged(facts))
@@ -82,7 +81,7 @@ class TopicWatch:
         unknown: dict[str, TopicFacts | None] = {}
         async for _, found in self._lane.a_few_at_once(missing, self._look_up):
             unknown.update(found)
-        return lambda: self._first(names, unknown)
+        return lambda: self.notice(names, unknown)
 
     async def _look_up(self, topic: str) -> dict[str, TopicFacts | None]:
         try:
@@ -91,7 +90,10 @@ class TopicWatch:
             # It exists. Its members keep what they have.
             return {}
 
-    def _first(self, names: Iterable[str], unknown: dict[str, TopicFacts | None]) -> TopicsChanged | None:
+    def notice(
+        self, names: Iterable[str], unknown: Mapping[str, TopicFacts | None] = MappingProxyType({})
+    ) -> TopicsChanged | None:
+        """Return a notice of these topics. `unknown`: what counts for those that are not known."""
         facts: dict[str, TopicFacts | None] = {}
         for topic in names:
             known = self._facts(topic)
@@ -108,9 +110,10 @@ class TopicWatch:
 
 
 def watched_by(stored: StoredGroup) -> list[str]:
-    """Return the topics that members of a stored group name or have partitions of."""
+    """Return the topics of a stored group's members."""
     names: dict[str, None] = {}
     for member in stored.fields:
-        for some in (member.topics, member.held, member.target):
-            names.update(dict.fromkeys(some))
+        names.update(dict.fromkeys(member.topics))
+        names.update(dict.fromkeys(each.topic for each in member.held))
+        names.update(dict.fromkeys(each.topic for each in member.target))
     return list(names)

@@ -9,9 +9,9 @@ from collections.abc import Hashable, Mapping
 from headrace.groups import timers
 from headrace.groups.classic import offset_commit, rebalance, requests, txn_offset_commit
 from headrace.groups.classic.member import Member
-from headrace.groups.classic.membership import Membership, Moved, OtherApis
+from headrace.groups.classic.membership import Membership, OtherApis
 from headrace.groups.classic.states import GroupState
-from headrace.groups.description import GroupDescription, MemberDescription
+from headrace.groups.description import GroupDescription, MemberDescription, Moved
 from headrace.groups.effects import DeleteGroupResult
 from headrace.groups.errors import GroupError
 from headrace.groups.events import (
@@ -30,7 +30,7 @@ from headrace.groups.events import (
     TransactionLost,
     TxnOffsetCommit,
 )
-from headrace.groups.model import DropGroup, GroupSettings, OffsetAndMetadata, StoredGroup, TopicPartition
+from headrace.groups.model import DropGroup, GroupHeader, GroupSettings, OffsetAndMetadata, StoredGroup, TopicPartition
 from headrace.groups.offsets import CommittedOffsets
 from headrace.groups.timers import TimerKey, TimerKind
 from headrace.groups.turn import Turn
@@ -53,6 +53,8 @@ class ClassicGroup:
         self._group = Membership(others)
         self._positions = positions
         self._deadlines = deadlines
+        self._followed: GroupHeader | None = None
+        """The last header of a newer kind."""
 
     def take_up(self, stored: StoredGroup, turn: Turn) -> None:
         """Restore the stored state, after the committed offsets.
@@ -111,6 +113,36 @@ class ClassicGroup:
         if offset_commit.is_nothing(self._group, self._positions):
             turn.save(DropGroup())
             self._die(turn)
+
+    def follow(self, header: GroupHeader, *, used: bool, turn: Turn) -> None:
+        """Continue from the epoch of a group of a newer kind, which stores its own header. `used`: it has members."""
+        group = self._group
+        if header is self._followed:
+            return
+        emptied = self._followed is None or (group.empty_since_ms is None) is not used
+        self._followed = header
+        group.generation = header.generation
+        group.empty_since_ms = header.empty_since_ms
+        group.stored_as(header)
+        if emptied:
+            self.watch_offsets(turn)
+        elif len(self._positions) and not turn.has_timer(timers.retention()):
+            # A topic may have lost its subscription. A pass over all offsets for each change is too much.
+            turn.set_timer(timers.retention(), self._settings.retention_check_interval_ms)
+
+    def commit(
+        self,
+        request: Commit | TxnOffsetCommit,
+        refused: GroupError | Mapping[TopicPartition, GroupError],
+        turn: Turn,
+    ) -> None:
+        """Commit as a group of a newer kind has decided: reject all, or some partitions."""
+        if isinstance(refused, GroupError):
+            turn.refuse(request, refused)
+        elif isinstance(request, Commit):
+            offset_commit.apply(self._group, self._positions, self._settings, request, turn, refused)
+        else:
+            txn_offset_commit.apply(self._positions, self._settings, request, turn, refused)
 
     def uses(self, topic: str) -> bool:
         """Return whether members may read a topic."""

@@ -6,17 +6,17 @@ pass over the members.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from headrace.groups.classic.member import Member, Protocols
 from headrace.groups.classic.states import GroupState, check_transition
-from headrace.groups.consumer_subscription import subscribed_topics
+from headrace.groups.consumer_subscription import CONSUMER_PROTOCOL, subscribed_topics
+from headrace.groups.description import Client, Moved
 from headrace.groups.effects import JoinMember
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Join, Sync
 from headrace.groups.model import DropMember, GroupChange, GroupHeader, SaveHeader, SaveMember
 
-CONSUMER_PROTOCOL = "consumer"
 _PROTOCOL_BYTES = 100
 """Bytes charged per protocol for Python objects."""
 
@@ -47,22 +47,6 @@ class OtherApis(Protocol):
     @property
     def any_read(self) -> bool:
         """Whether they read any topic."""
-
-
-class Client(NamedTuple):
-    """The client of a member, and its timeouts in milliseconds."""
-
-    client_id: str
-    host: str
-    session_timeout_ms: int = 0
-    rebalance_timeout_ms: int = 0
-
-
-class Moved(NamedTuple):
-    """Members by id, with their clients."""
-
-    came: dict[str, Client]
-    went: dict[str, Client]
 
 
 class Membership:

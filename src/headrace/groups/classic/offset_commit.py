@@ -1,9 +1,13 @@
 """Committed offsets of a classic group: commits, deletion and expiry."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from headrace.groups import timers
-from headrace.groups.classic.membership import CONSUMER_PROTOCOL, Membership
+from headrace.groups.classic.membership import Membership
 from headrace.groups.classic.rebalance import watch
 from headrace.groups.classic.states import GroupState
+from headrace.groups.consumer_subscription import CONSUMER_PROTOCOL
 from headrace.groups.effects import CommitResult, DeleteOffsetsResult
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Commit, DeleteOffsets, DropTopic
@@ -23,12 +27,25 @@ def commit(
     member = group.members.get(request.member_id)
     if member is not None:
         watch(member, turn)
+    apply(group, positions, settings, request, turn)
+
+
+def apply(
+    group: Membership,
+    positions: CommittedOffsets,
+    settings: GroupSettings,
+    request: Commit,
+    turn: Turn,
+    refused: Mapping[TopicPartition, GroupError] = MappingProxyType({}),
+) -> None:
+    """Apply a commit except for the partitions in `refused`."""
     room = turn.room.offsets - (0 if len(positions) else GROUP_BYTES)
-    changes, outcome = positions.commit(request.positions, settings, turn.now_ms, room)
+    accepted = {place: each for place, each in request.positions.items() if place not in refused}
+    changes, outcome = positions.commit(accepted, settings, turn.now_ms, room)
     turn.save(*changes)
-    turn.reply(request.token, CommitResult(partitions=outcome))
+    turn.reply(request.token, CommitResult(partitions={**outcome, **refused}))
     if not turn.has_timer(timers.retention()) and any(
-        _unused_since(group, partition, position) is not None for partition, position in request.positions.items()
+        _unused_since(group, partition, position) is not None for partition, position in accepted.items()
     ):
         schedule_retention(group, positions, settings, turn)
 

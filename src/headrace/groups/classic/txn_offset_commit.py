@@ -1,12 +1,17 @@
 """Pending offsets of a classic group: transactional commits, and the ends of transactions."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import msgspec
+
 from headrace.groups.classic.membership import Membership
 from headrace.groups.classic.offset_commit import exists, is_nothing, schedule_retention
 from headrace.groups.classic.states import GroupState
 from headrace.groups.effects import CommitResult, EndOffsetsResult
 from headrace.groups.errors import GroupError
 from headrace.groups.events import EndOffsets, TransactionLost, TxnOffsetCommit
-from headrace.groups.model import DropGroup, GroupSettings
+from headrace.groups.model import DropGroup, GroupSettings, TopicPartition
 from headrace.groups.offsets import CommittedOffsets
 from headrace.groups.turn import GROUP_BYTES, Turn
 
@@ -15,24 +20,40 @@ def store(
     group: Membership, positions: CommittedOffsets, settings: GroupSettings, request: TxnOffsetCommit, turn: Turn
 ) -> None:
     """Store pending offsets per partition, or reject all of them."""
-    error = _check(group, positions, request)
+    error = _check_member(group, positions, request)
+    if error is not None and _check_producer(positions, request) is None:
+        turn.refuse(request, error)
+    else:
+        apply(positions, settings, request, turn)
+
+
+def apply(
+    positions: CommittedOffsets,
+    settings: GroupSettings,
+    request: TxnOffsetCommit,
+    turn: Turn,
+    refused: Mapping[TopicPartition, GroupError] = MappingProxyType({}),
+) -> None:
+    """Store pending offsets except for the partitions in `refused`, unless the producer is an earlier one."""
+    error = _check_producer(positions, request)
     if error is not None:
         turn.refuse(request, error)
         return
+    accepted = {place: each for place, each in request.positions.items() if place not in refused}
     room = turn.room.offsets - (0 if len(positions) else GROUP_BYTES)
-    changes, outcome = positions.store_pending(request, settings, room)
+    changes, outcome = positions.store_pending(msgspec.structs.replace(request, positions=accepted), settings, room)
     turn.save(*changes)
-    turn.reply(request.token, CommitResult(partitions=outcome))
+    turn.reply(request.token, CommitResult(partitions={**outcome, **refused}))
 
 
-def _check(group: Membership, positions: CommittedOffsets, request: TxnOffsetCommit) -> GroupError | None:
+def _check_producer(positions: CommittedOffsets, request: TxnOffsetCommit) -> GroupError | None:
     if not positions.pending.admits(request.producer_id, request.guard):
         # The client repeats the request, and the coordinator of its transaction decides.
         return GroupError.COORDINATOR_NOT_AVAILABLE
     known = positions.pending.last_of_producer(request.producer_id)
     if known is not None and (known.producer_epoch > request.producer_epoch or known.number > request.number):
         return GroupError.INVALID_PRODUCER_EPOCH
-    return _check_member(group, positions, request)
+    return None
 
 
 def _check_member(group: Membership, positions: CommittedOffsets, request: TxnOffsetCommit) -> GroupError | None:

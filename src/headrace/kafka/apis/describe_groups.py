@@ -1,18 +1,20 @@
-"""DescribeGroups (15), versions 0-5.
+"""DescribeGroups (15), versions 0-6.
 
 Behavior
 - A group that is named more than once is described once.
 - Groups that exceed the memory for responses (`headrace.reads.bytes`) in one request are POLICY_VIOLATION.
-- A group that does not exist is `Dead`, without an error, as in Kafka before version 6.
+- A group that does not exist, or that is not classic, is `Dead`, without an error. From version 6 on it is
+  GROUP_ID_NOT_FOUND with a message (KIP-1043). ConsumerGroupDescribe describes consumer groups.
 
 Version notes
-- 3: authorized operations. 4: static members. 5: flexible.
+- 3: authorized operations. 4: static members. 5: flexible. 6: error messages.
 """
 
 from collections.abc import Iterator
 
 from headrace.groups.description import GroupDescription
 from headrace.groups.errors import GroupError
+from headrace.groups.model import GroupKind
 from headrace.kafka.acl_codes import authorized
 from headrace.kafka.denied import Place
 from headrace.kafka.errors import Code, code_of
@@ -23,22 +25,32 @@ from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.server.timeouts import OF_GROUPS
 from headrace.protocol.messages import DescribeGroupsRequest, DescribeGroupsResponse
 from headrace.security.access.required_acls import Operation, ResourceType
+from headrace.topics.errors import cut
 
 Group = DescribeGroupsResponse.DescribedGroup
+_STRICT_FROM = 6
 
 
 def _places(name: str, _: DescribeGroupsRequest, __: RequestContext) -> Iterator[Place]:
     yield ResourceType.GROUP, name
 
 
-def _refused(name: str, code: Code, _: str | None = None) -> Group:
-    return Group(error_code=code, group_id=name, group_state="", protocol_type="", protocol_data="", members=[])
+def _refused(name: str, code: Code, message: str | None = None) -> Group:
+    return Group(
+        error_code=code,
+        error_message=message,
+        group_id=name,
+        group_state="",
+        protocol_type="",
+        protocol_data="",
+        members=[],
+    )
 
 
 @register(
     DescribeGroupsRequest,
     0,
-    5,
+    6,
     needs=(groups(Operation.DESCRIBE, lambda request, _: request.groups),),
     each=Each("groups", "groups", _refused, _places, key=str),
     bound=OF_GROUPS,
@@ -59,7 +71,7 @@ async def handle(request: DescribeGroupsRequest, context: RequestContext) -> Ans
             # The cluster membership has changed since the groups were loaded, and another broker may coordinate this
             # one.
             error = GroupError.COORDINATOR_NOT_AVAILABLE
-        group = _described(name, found, error)
+        group = _described(name, found, error, strict=context.version >= _STRICT_FROM)
         if request.include_authorized_operations and not group.error_code:
             group.authorized_operations = authorized(context, ResourceType.GROUP, name)
         return group
@@ -67,11 +79,16 @@ async def handle(request: DescribeGroupsRequest, context: RequestContext) -> Ans
     return describe
 
 
-def _described(name: str, found: GroupDescription | None, error: GroupError | None) -> Group:
+def _described(name: str, found: GroupDescription | None, error: GroupError | None, *, strict: bool) -> Group:
     if error is not None:
         return _refused(name, code_of(error))
-    if found is None:
-        return Group(group_id=name, group_state="Dead", protocol_type="", protocol_data="", members=[])
+    if found is None or found.kind is not GroupKind.CLASSIC:
+        dead = Group(group_id=name, group_state="Dead", protocol_type="", protocol_data="", members=[])
+        if strict:
+            dead.error_code = Code.GROUP_ID_NOT_FOUND
+            missing = "not found" if found is None else "is not a classic group"
+            dead.error_message = cut(f"Group {name} {missing}.")
+        return dead
     return Group(
         group_id=name,
         group_state=found.state.value,

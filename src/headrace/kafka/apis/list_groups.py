@@ -1,12 +1,13 @@
 """ListGroups (16), versions 0-5.
 
 Version notes
-- 3: flexible. 4: filter by state (KIP-518). 5: filter by group type (KIP-848); every group here is `classic`.
+- 3: flexible. 4: filter by state (KIP-518). 5: filter by group type (KIP-848): `classic`, `consumer` or `share`.
 """
 
 from collections.abc import Iterator
 
 from headrace.broker.admin.acl_authorizer import Grants
+from headrace.broker.coordinator.groups import GroupCoordinator
 from headrace.kafka.denied import No, Refusal, whole
 from headrace.kafka.required_acls import groups
 from headrace.kafka.server.registry import register
@@ -14,7 +15,6 @@ from headrace.kafka.server.request_context import RequestContext
 from headrace.protocol.messages import ListGroupsRequest, ListGroupsResponse
 from headrace.security.access.required_acls import Operation, ResourceType
 
-_TYPE = "classic"
 _GROUP_BYTES = 250
 """Memory for one group while the response is built, without its name."""
 
@@ -46,16 +46,23 @@ async def handle(request: ListGroupsRequest, context: RequestContext) -> ListGro
     await context.turn()
     names = known.names()
     await context.reserve(len(names) * _GROUP_BYTES + 2 * sum(map(len, names)))
-    found = (group for name in names if (group := known.describe(name)) is not None)
+    found = (group for name in names if (group := _listed(known, name)) is not None)
     return ListGroupsResponse(
         groups=[
-            ListGroupsResponse.ListedGroup(
-                group_id=group.name,
-                protocol_type=group.protocol_type,
-                group_state=group.state.value,
-                group_type=_TYPE,
-            )
+            group
             async for group in context.pace().each(found)
-            if (not states or group.state.value.lower() in states) and (not types or _TYPE in types)
+            if (not states or group.group_state.lower() in states) and (not types or group.group_type in types)
         ]
+    )
+
+
+def _listed(groups: GroupCoordinator, name: str) -> ListGroupsResponse.ListedGroup | None:
+    group = groups.describe(name)
+    if group is None:
+        return None
+    return ListGroupsResponse.ListedGroup(
+        group_id=group.name,
+        protocol_type=group.protocol_type,
+        group_state=groups.state_name(name),
+        group_type=group.kind.value,
     )

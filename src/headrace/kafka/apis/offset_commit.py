@@ -30,6 +30,7 @@ from headrace.topics.errors import UnknownTopic
 _AT_ONCE = 500
 """Committed offsets per step: more would delay other groups."""
 
+_EPOCHS_FROM = 9
 IDS_FROM = 10
 """First version that names topics by id."""
 
@@ -142,6 +143,7 @@ async def handle(request: OffsetCommitRequest, context: RequestContext) -> Answe
                 generation=request.generation_id_or_member_epoch,
                 member_id=request.member_id,
                 instance_id=request.group_instance_id,
+                knows_member_epochs=context.version >= _EPOCHS_FROM,
                 positions={place: _position(asked, ids[place.topic]) for place, asked in some.items()},
             ),
         )

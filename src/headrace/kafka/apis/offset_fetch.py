@@ -43,7 +43,7 @@ _NOTHING = OffsetAndMetadata(offset=-1)
 _POSITION_BYTES = 250
 """Memory for one committed offset while the response is built, without its metadata."""
 _AT_ONCE = 500
-_IDS_FROM = 10
+_MEMBERS_FROM, _IDS_FROM = 9, 10
 _AGAIN = Code.COORDINATOR_LOAD_IN_PROGRESS
 """The error after which every client retries, with the coordinator of that time.
 
@@ -259,6 +259,10 @@ async def _answer(context: RequestContext, wanted: Any, structures: Any, *, stab
     if refused is not None:
         again = refused is GroupError.COORDINATOR_NOT_AVAILABLE or broker.groups.moved_lately()
         return [], _AGAIN if again else code_of(refused)
+    if context.version >= _MEMBERS_FROM:
+        refused = broker.groups.check_fetch(wanted.group_id, wanted.member_id, wanted.member_epoch)
+        if refused is not None:
+            return [], code_of(refused)
     view = broker.ownership.number
     asked, ids, unknown = await _named(wanted.topics, context)
     # First: if a transaction ends now, its partitions have an error, not their old offsets.

@@ -22,7 +22,7 @@ from headrace.kafka.server.frames import Framing, Listener, NotServed, client_id
 from headrace.kafka.server.in_flight_requests import LARGE, PAUSE_BYTES, PAUSE_REQUESTS, PRODUCE
 from headrace.kafka.server.memory_pool import SMALL_BYTES
 from headrace.kafka.server.registry import APIS, SHORTCUTS, WaitsFor
-from headrace.kafka.server.request_context import RequestContext, VersionRange
+from headrace.kafka.server.request_context import NUMBERS, RequestContext, VersionRange
 from headrace.kafka.server.response_queue import UNWRITTEN, Answers
 from headrace.kafka.server.timeout_responses import TimeoutResponses, overdue_among
 from headrace.security.access.principal import ANONYMOUS
@@ -48,6 +48,7 @@ class Connection(Framing):
         self.client_id = ""
         self.software = ""
         self.cleanups = Cleanups()
+        self.number = next(NUMBERS)
         self._listener = listener
         self._waiting = self._order.waiting
         self._answers = Answers(self._order, listener.memory, listener.counted, logs_requests=listener.telling)

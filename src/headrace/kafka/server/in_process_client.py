@@ -19,7 +19,7 @@ from headrace.kafka.server.cleanups import Cleanups
 from headrace.kafka.server.frames import NotServed, decode_request
 from headrace.kafka.server.login import Login
 from headrace.kafka.server.registry import APIS, Api
-from headrace.kafka.server.request_context import RequestContext, VersionRange
+from headrace.kafka.server.request_context import NUMBERS, RequestContext, VersionRange
 from headrace.kafka.server.restriction import Restriction
 from headrace.kafka.server.timeout_responses import TimeoutResponses, overdue_among
 from headrace.kafka.server.timeouts import SWEEP_MS
@@ -52,6 +52,7 @@ class _Channel:
         self.throttle_ms = 0
         self.software = ""
         self.cleanups = Cleanups()
+        self.number = next(NUMBERS)
         self.failure = ""
         self.answered = asyncio.Event()
 

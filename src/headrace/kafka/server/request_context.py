@@ -1,6 +1,7 @@
 """A request and its response, for handlers."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from itertools import count
 from struct import Struct
 from typing import Any, Protocol, TypeVar
 
@@ -41,9 +42,15 @@ class VersionRange(Protocol):
         """Last advertised version."""
 
 
+NUMBERS = count(1)
+"""Numbers of connections: a later one has a higher number."""
+
+
 class ResponseChannel(Protocol):
     """Destination of responses: a connection, or a list in a test."""
 
+    number: int
+    """The next one of `NUMBERS` when the client connected."""
     broker: Broker
     """Virtual cluster of the connection; a login may change it."""
     login: Login

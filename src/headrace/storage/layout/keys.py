@@ -33,6 +33,11 @@ def aborted_of(stream: str) -> str:
     return f"{{{stream}}}:aborted"
 
 
+def shares_of(stream: str) -> str:
+    """Hash: share partitions by group."""
+    return f"{{{stream}}}:shares"
+
+
 def clean_of(stream: str) -> str:
     """Hash: cleaned segments of a compacted partition."""
     return f"{{{stream}}}:clean"

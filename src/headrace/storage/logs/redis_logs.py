@@ -21,6 +21,7 @@ from headrace.storage.layout.keys import (
     foreign_of,
     producers_of,
     segment_of,
+    shares_of,
     state_of,
     transactions_of,
 )
@@ -236,6 +237,10 @@ class RedisLogs(Searching):
         _log.info("acknowledged batches are in Redis again", stream=log.name, batches=len(missing))
         return Opened(opened.term, log_end, newest, size, epochs), length
 
+    def term(self, stream: str) -> int:
+        """Return the term of a log. Raises UnknownTopic."""
+        return self._owned(stream).term
+
     def _owned(self, stream: str) -> LeaderLog:
         log = self._logs.get(stream)
         if log is None or log.epochs is None:
@@ -314,7 +319,7 @@ class RedisLogs(Searching):
         if log is not None:
             self._appender.settle_dropped(log)
         keys = [stream, state_of(stream), producers_of(stream), foreign_of(stream)]
-        keys += [transactions_of(stream), aborted_of(stream), clean_of(stream)]
+        keys += [transactions_of(stream), aborted_of(stream), clean_of(stream), shares_of(stream)]
         await self._fence.write(lambda number: self._scripts.run("drop", keys, number))
 
     # Reads

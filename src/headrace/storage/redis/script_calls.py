@@ -8,7 +8,9 @@ from headrace.storage.redis.protocol import PING, Reply, encode
 from headrace.storage.redis.replies import checked, error_of
 from headrace.storage.redis.shards import Shards
 
-_GROWING = frozenset({"put_topic", "register_group", "save_documents", "save_group", "save_transaction"})
+_GROWING = frozenset(
+    {"put_topic", "register_group", "save_documents", "save_group", "save_transaction", "share_init", "share_save"}
+)
 """Rejected while the disk is nearly full."""
 _PROVEN = _GROWING | {"open", "take_producer_ids"}
 """On a nearly full disk, their replies count only after a later command has succeeded."""

@@ -1,0 +1,50 @@
+"""Who may commit and fetch offsets in a consumer group (KIP-848, KIP-1251).
+
+A commit with an older epoch counts for partitions that the member has had since that epoch: while it gives up
+partitions, it commits with the epoch that it knows.
+"""
+
+from headrace.groups.consumers.membership import Membership
+from headrace.groups.errors import GroupError
+from headrace.groups.events import Commit, TxnOffsetCommit
+from headrace.groups.model import TopicPartition
+
+
+def check_commit(group: Membership, request: Commit | TxnOffsetCommit) -> GroupError | dict[TopicPartition, GroupError]:
+    """Return why a commit in a group with members is rejected: all of it, or which partitions of it."""
+    transactional = isinstance(request, TxnOffsetCommit)
+    named = request.generation >= 0 or bool(request.member_id) or request.instance_id is not None
+    if transactional and not named:
+        # Versions below 3 name no member.
+        return {}
+    member = group.members.get(request.member_id)
+    if member is None:
+        return GroupError.UNKNOWN_MEMBER_ID
+    if isinstance(request, Commit) and not request.knows_member_epochs:
+        return GroupError.UNSUPPORTED_VERSION
+    if request.generation == member.epoch and not member.has_left:
+        return {}
+    # As in Kafka, whose transactional clients do not know the newer error.
+    stale = GroupError.ILLEGAL_GENERATION if transactional else GroupError.STALE_MEMBER_EPOCH
+    if request.generation > member.epoch or member.has_left:
+        return dict.fromkeys(request.positions, stale)
+    return {
+        partition: stale
+        for partition in request.positions
+        if not _had_since(group, member.member_id, partition, request.generation)
+    }
+
+
+def _had_since(group: Membership, member_id: str, partition: TopicPartition, epoch: int) -> bool:
+    found = group.holdings.granted(partition.topic, partition.partition)
+    return found is not None and found[0] == member_id and found[1] <= epoch
+
+
+def check_fetch(group: Membership, member_id: str | None, epoch: int) -> GroupError | None:
+    """Return why a fetch of committed offsets is rejected. Without a member or an epoch, it never is."""
+    if member_id is None and epoch < 0:
+        return None
+    member = group.members.get(member_id or "")
+    if member is None:
+        return GroupError.UNKNOWN_MEMBER_ID
+    return None if epoch == member.epoch and not member.has_left else GroupError.STALE_MEMBER_EPOCH

@@ -1,0 +1,179 @@
+"""The consumer group of KIP-848: the server assigns partitions, members follow with their heartbeats.
+
+`groups.group.Group` contains it while the group is of this kind. Modules: `heartbeat` (members' requests), `target`
+(assignment), `commit` (who may commit and fetch offsets), `membership` (their data).
+"""
+
+from collections.abc import Iterable
+
+from headrace.groups import timers
+from headrace.groups.configs import Configs, NewerGroupSettings, Rules
+from headrace.groups.consumers.commit import check_commit, check_fetch
+from headrace.groups.consumers.description import ConsumerGroupDescription, describe, state_of
+from headrace.groups.consumers.events import (
+    ConsumerHeartbeat,
+    ConsumerHeartbeatResult,
+    ConsumerNotice,
+    ConsumerRequest,
+    Resolve,
+    Resolved,
+    TopicsChanged,
+)
+from headrace.groups.consumers.heartbeat import changes_nothing, heartbeat
+from headrace.groups.consumers.member import MemberState
+from headrace.groups.consumers.membership import Membership
+from headrace.groups.consumers.target import aim
+from headrace.groups.description import GroupDescription, Moved
+from headrace.groups.errors import GroupError
+from headrace.groups.events import Commit, DropTopic, TimerFired, TxnOffsetCommit
+from headrace.groups.model import GroupHeader, GroupKind, StoredConsumer, StoredGroup, TopicPartition
+from headrace.groups.timers import TimerKind
+from headrace.groups.turn import Turn
+
+GroupEvent = ConsumerRequest | ConsumerNotice | TimerFired | DropTopic
+
+
+class ConsumerGroup:
+    """Members of a consumer group. It shares the group's committed offsets and timers (`groups.kinds.KindGroup`)."""
+
+    kind = GroupKind.CONSUMER
+
+    def __init__(self, name: str, limits: NewerGroupSettings, configs: Configs, epoch: int) -> None:
+        """Create a group without members. `epoch`: the generation or the epoch before."""
+        # Members join at epoch 1 or later: 0 means that a member has none.
+        self._group = Membership(name, epoch + 1, epoch + 1)
+        self._limits = limits
+        self._configs = configs
+
+    @property
+    def _rules(self) -> Rules:
+        return Rules(self._limits, self._configs.of(self._group.name))
+
+    @classmethod
+    def restore(
+        cls, stored: StoredGroup, header: GroupHeader, limits: NewerGroupSettings, configs: Configs, turn: Turn
+    ) -> "ConsumerGroup":
+        """Return the stored group. Members keep their epochs and partitions, and get full sessions."""
+        group = cls(stored.name, limits, configs, 0)
+        members = Membership(stored.name, header.epoch, header.target_epoch)
+        group._group = members
+        members.restore(header, (each for each in stored.fields if isinstance(each, StoredConsumer)))
+        for member in members.members.values():
+            turn.set_timer(timers.session(member.member_id), configs.of(stored.name).consumer_session_timeout_ms)
+            if member.state is MemberState.UNREVOKED:
+                turn.set_timer(timers.revocation(member.member_id), member.rebalance_timeout_ms)
+        patterns = {each.member_id: each.pattern for each in members.members.values() if each.pattern}
+        if patterns:
+            turn.command(Resolve(patterns))
+        return group
+
+    def take(self, event: GroupEvent, turn: Turn) -> None:
+        """Handle one event."""
+        match event:
+            case ConsumerHeartbeat():
+                heartbeat(self._group, self._rules, event, turn)
+            case TopicsChanged(facts):
+                for name, each in facts.items():
+                    if each is None:
+                        self._group.holdings.topic(name, None, None)
+                    else:
+                        self._group.holdings.topic(name, each.topic_id, each.partitions)
+                aim(self._group, self._rules, turn)
+            case Resolved():
+                self._resolve(event, turn)
+            case DropTopic(topic):
+                current = self._group.holdings.current(topic)
+                if current is not None and event.takes(current.id):
+                    self._group.holdings.topic(topic, None, None)
+                    aim(self._group, self._rules, turn)
+            case TimerFired(key):
+                if turn.take_timer(key):
+                    self._fired(key.kind, key.member_id, turn)
+        if self._group.members or self._group.header is not None:
+            turn.save(*self._group.take_changes())
+
+    def _resolve(self, event: Resolved, turn: Turn) -> None:
+        group = self._group
+        for name, each in event.facts.items():
+            group.holdings.topic(name, each.topic_id, each.partitions)
+        for member_id, found in event.members.items():
+            member = group.members.get(member_id)
+            if member is not None and member.pattern == found.pattern:
+                member.matched = found.topics
+                group.holdings.subscribe(member_id, member.subscription)
+                group.resize(member)
+        aim(group, self._rules, turn)
+
+    def _fired(self, kind: TimerKind, member_id: str, turn: Turn) -> None:
+        if kind is not TimerKind.TARGET:
+            self._group.remove(self._group.members[member_id], turn)
+        aim(self._group, self._rules, turn)
+
+    def may_go_on(self, request: ConsumerRequest) -> ConsumerHeartbeatResult | None:
+        """Return the result of a heartbeat that changes nothing. None: it may change something, or fail."""
+        if not changes_nothing(self._group, request):
+            return None
+        return ConsumerHeartbeatResult(member_id=request.member_id, member_epoch=request.member_epoch)
+
+    def check_commit(self, request: Commit | TxnOffsetCommit) -> GroupError | dict[TopicPartition, GroupError]:
+        """Return why a commit is rejected: all of it, or which partitions of it."""
+        return check_commit(self._group, request)
+
+    def check_fetch(self, member_id: str | None, epoch: int) -> GroupError | None:
+        """Return why a fetch of committed offsets is rejected."""
+        return check_fetch(self._group, member_id, epoch)
+
+    def reads(self, topic: str) -> bool:
+        """Return whether a member is subscribed to a topic."""
+        return self._group.holdings.is_subscribed(topic)
+
+    def subscribed(self) -> Iterable[str]:
+        """Return the topics of all members, each once or more."""
+        return {name for topics in set(self._group.holdings.members.values()) for name in topics}
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the group has had a member, and so is stored."""
+        return self._group.header is not None
+
+    @property
+    def header(self) -> GroupHeader | None:
+        """The header as it is or will be stored."""
+        return self._group.header
+
+    @property
+    def is_used(self) -> bool:
+        """Whether the group has members, so that it remains and excludes other kinds."""
+        return bool(self._group.members)
+
+    @property
+    def size(self) -> int:
+        """Number of members."""
+        return len(self._group)
+
+    @property
+    def epoch(self) -> int:
+        """The group's epoch."""
+        return self._group.holdings.epoch
+
+    @property
+    def member_bytes(self) -> int:
+        """Approximate bytes of members."""
+        return self._group.bytes
+
+    def take_moved(self) -> Moved:
+        """Return members that joined or left since the last call."""
+        return self._group.take_moved()
+
+    @property
+    def state(self) -> str:
+        """State with Kafka's name."""
+        return state_of(self._group).value
+
+    def describe(self) -> GroupDescription:
+        """Return the description as for a classic group."""
+        return self.describe_members().as_classic()
+
+    def describe_members(self) -> ConsumerGroupDescription:
+        """Return the description."""
+        return describe(self._group, self._rules)

@@ -1,0 +1,144 @@
+"""ConsumerGroupDescribe (69), versions 0-1: consumer groups with their members (KIP-848).
+
+Behavior
+- A group that is named more than once is described once.
+- A group that does not exist, or that is not a consumer group, is GROUP_ID_NOT_FOUND.
+- A group with a topic that the client may not describe is TOPIC_AUTHORIZATION_FAILED, as in Kafka.
+- Groups that exceed the memory for responses (`headrace.reads.bytes`) in one request are POLICY_VIOLATION.
+
+Version notes
+- 1: whether a member uses the protocol of classic groups.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from headrace.broker.admin.acl_authorizer import Grants
+from headrace.groups.consumers.description import ConsumerDescription, ConsumerGroupDescription, TopicAssignment
+from headrace.groups.consumers.group import ConsumerGroup
+from headrace.groups.errors import GroupError
+from headrace.kafka.acl_codes import authorized
+from headrace.kafka.denied import Place, Refusal
+from headrace.kafka.errors import Code, code_of
+from headrace.kafka.required_acls import groups, topics
+from headrace.kafka.server.executor import AnswerItem, Each
+from headrace.kafka.server.registry import register
+from headrace.kafka.server.request_context import RequestContext
+from headrace.kafka.server.timeouts import OF_GROUPS
+from headrace.protocol.messages import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from headrace.security.access.required_acls import Operation, ResourceType
+from headrace.topics.errors import cut
+
+Response = ConsumerGroupDescribeResponse
+_CONSUMER = 1
+"""Type of a member with this protocol."""
+_HIDDEN = "The group uses topics that the client may not describe."
+NEEDS = (
+    groups(Operation.DESCRIBE, lambda request, _: request.group_ids),
+    topics(Operation.DESCRIBE, lambda request, _: (), shown=True),
+)
+
+
+def _places(name: str, _: ConsumerGroupDescribeRequest, __: RequestContext) -> Iterator[Place]:
+    yield ResourceType.GROUP, name
+
+
+def _refused(name: str, code: Code, message: str | None = None) -> Response.DescribedGroup:
+    return Response.DescribedGroup(
+        error_code=code, error_message=message, group_id=name, group_state="", assignor_name="", members=[]
+    )
+
+
+def _topics_of(group: Response.DescribedGroup) -> Iterator[str]:
+    for member in group.members:
+        for assigned in (member.assignment, member.target_assignment):
+            for topic in assigned.topic_partitions:
+                yield topic.topic_name
+
+
+def _hide(response: Response, _: RequestContext, grants: Grants) -> Iterator[None]:
+    shown = []
+    for group in response.groups:
+        hidden = False
+        for name in _topics_of(group):
+            yield
+            if not grants.allow(NEEDS[1], name):
+                hidden = True
+                break
+        shown.append(_refused(group.group_id, Code.TOPIC_AUTHORIZATION_FAILED, _HIDDEN) if hidden else group)
+    response.groups = shown
+
+
+_EACH = Each("group_ids", "groups", _refused, _places, key=str)
+
+
+@register(
+    ConsumerGroupDescribeRequest,
+    0,
+    1,
+    needs=NEEDS,
+    refusal=Refusal(take_out=_EACH.take_out, hide=_hide),
+    each=_EACH,
+    bound=OF_GROUPS,
+)
+async def handle(request: ConsumerGroupDescribeRequest, context: RequestContext) -> AnswerItem:
+    """Describe consumer groups with their members."""
+    groups, ownership = context.broker.groups, context.broker.ownership
+    view = ownership.number
+    named = dict.fromkeys(request.group_ids)
+    errors = {name: await groups.ready(name) async for name in context.pace().each(named)}
+    fitting = await context.reserve_parts({name: groups.size(name) for name in named})
+
+    async def describe(name: str) -> Response.DescribedGroup:
+        if name not in fitting:
+            return _refused(name, Code.POLICY_VIOLATION)
+        error, part = errors[name], groups.part(name)
+        if error is None and not groups.exists(name) and ownership.number != view:
+            # The cluster membership has changed since the groups were loaded, and another broker may coordinate it.
+            error = GroupError.COORDINATOR_NOT_AVAILABLE
+        if error is not None:
+            return _refused(name, code_of(error))
+        if not isinstance(part, ConsumerGroup):
+            missing = "is not a consumer group" if groups.exists(name) else "not found"
+            return _refused(name, Code.GROUP_ID_NOT_FOUND, cut(f"Group {name} {missing}."))
+        group = await _described(part.describe_members(), context)
+        if request.include_authorized_operations:
+            group.authorized_operations = authorized(context, ResourceType.GROUP, name)
+        return group
+
+    return describe
+
+
+async def _described(found: ConsumerGroupDescription, context: RequestContext) -> Response.DescribedGroup:
+    return Response.DescribedGroup(
+        group_id=found.name,
+        group_state=found.state.value,
+        group_epoch=found.epoch,
+        assignment_epoch=found.target_epoch,
+        assignor_name=found.assignor,
+        members=[_member(member) async for member in context.pace().each(found.members)],
+    )
+
+
+def _member(member: ConsumerDescription) -> Response.Member:
+    return Response.Member(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=list(member.topics),
+        subscribed_topic_regex=member.pattern or None,
+        assignment=_assignment(member.assigned),
+        target_assignment=_assignment(member.target),
+        member_type=_CONSUMER,
+    )
+
+
+def _assignment(assigned: Iterable[TopicAssignment]) -> Response.Assignment:
+    return Response.Assignment(
+        topic_partitions=[
+            Response.TopicPartitions(topic_id=each.topic_id, topic_name=each.topic, partitions=list(each.partitions))
+            for each in assigned
+        ]
+    )

@@ -1,0 +1,115 @@
+"""ConsumerGroupHeartbeat (68), versions 0-1 (KIP-848).
+
+Behavior
+- A member joins with epoch 0, and leaves with -1, or with -2 as a static member that comes back.
+- Each response has the interval of the next heartbeat: 100 ms if the member's partitions are about to change, otherwise
+  from 300 ms to `group.consumer.heartbeat.interval.ms`, by the number of members.
+- A named topic that the client may not describe refuses the request, as in Kafka.
+- The topics of a regular expression come with a later response than named ones.
+
+Version notes
+- 0: the server makes the ID of a member that has none. 1: regular expressions, and IDs that clients make.
+"""
+
+from collections.abc import Iterable
+from uuid import uuid4
+
+from headrace.broker.coordinator.pattern_subscriptions import Subscriber
+from headrace.groups.consumers.events import JOIN_EPOCH, Assignment, ConsumerHeartbeat, ConsumerHeartbeatResult
+from headrace.groups.model import GroupKind, TopicFacts
+from headrace.kafka.errors import Code, code_of
+from headrace.kafka.required_acls import groups, its_group, topics
+from headrace.kafka.server.registry import register
+from headrace.kafka.server.request_context import RequestContext
+from headrace.kafka.server.timeouts import OF_MEMBERS
+from headrace.protocol.messages import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from headrace.security.access.required_acls import Operation
+from headrace.text.patterns import InvalidPattern, Pattern
+from headrace.topics.errors import cut
+
+_MOST_CLIENT_ID = 249
+"""Maximum stored characters of a client id, the same as of a topic's name."""
+_SHOWN = 200
+"""Maximum characters of a pattern in an error message."""
+Response = ConsumerGroupHeartbeatResponse
+
+
+def _names(request: ConsumerGroupHeartbeatRequest, _: RequestContext) -> Iterable[str]:
+    return request.subscribed_topic_names or ()
+
+
+@register(
+    ConsumerGroupHeartbeatRequest,
+    0,
+    1,
+    needs=(groups(Operation.READ, its_group), topics(Operation.DESCRIBE, _names)),
+    bound=OF_MEMBERS,
+    urgent=True,
+)
+async def handle(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> Response:
+    """Take the heartbeat of a member."""
+    member_id, pattern = request.member_id, request.subscribed_topic_regex
+    if not member_id and context.version == 0 and request.member_epoch == JOIN_EPOCH:
+        member_id = str(uuid4())
+    if pattern:
+        try:
+            Pattern(pattern)
+        except InvalidPattern as error:
+            message = f"SubscribedTopicRegex `{pattern[:_SHOWN]}` is not a valid regular expression: {error}."
+            return Response(error_code=Code.INVALID_REGULAR_EXPRESSION, error_message=cut(message))
+    groups = context.broker.groups
+    group, subscriber = request.group_id, Subscriber(context.principal, context.channel.client_host)
+    groups.patterns.note(group, member_id, subscriber, subscribes=bool(pattern))
+    names = request.subscribed_topic_names
+    result = await context.ask_group(
+        group,
+        ConsumerHeartbeat(
+            token=context,
+            member_id=member_id,
+            member_epoch=request.member_epoch,
+            instance_id=request.instance_id,
+            rack_id=request.rack_id,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            topics=None if names is None else tuple(names),
+            pattern=pattern,
+            server_assignor=request.server_assignor,
+            owned=await _owned(request, context),
+            client_id=(context.client_id or "")[:_MOST_CLIENT_ID],
+            client_host=f"/{context.channel.client_host}",
+            connection=context.channel.number,
+            facts=await _facts(names or (), context),
+        ),
+    )
+    assert isinstance(result, ConsumerHeartbeatResult)
+    if result.error is not None:
+        groups.patterns.settle(group, member_id)
+        return Response(error_code=code_of(result.error), error_message=cut(result.message) or None)
+    waits, left = result.waits, result.member_epoch < JOIN_EPOCH
+    return Response(
+        member_id=result.member_id,
+        member_epoch=result.member_epoch,
+        heartbeat_interval_ms=0 if left else groups.heartbeat_interval_ms(group, GroupKind.CONSUMER, waits=waits),
+        assignment=None if result.assignment is None else await _assignment(result.assignment, context),
+    )
+
+
+async def _owned(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> Assignment | None:
+    if request.topic_partitions is None:
+        return None
+    pace = context.pace()
+    return tuple([(each.topic_id, tuple(each.partitions)) async for each in pace.each(request.topic_partitions)])
+
+
+async def _facts(names: Iterable[str], context: RequestContext) -> dict[str, TopicFacts]:
+    facts = context.broker.groups.topics.facts
+    return {name: found async for name in context.pace().each(names) if (found := facts(name)) is not None}
+
+
+async def _assignment(assigned: Assignment, context: RequestContext) -> Response.Assignment:
+    pace = context.pace()
+    return Response.Assignment(
+        topic_partitions=[
+            Response.TopicPartitions(topic_id=topic_id, partitions=list(partitions))
+            async for topic_id, partitions in pace.each(assigned)
+        ]
+    )
