@@ -12,6 +12,7 @@ from tests.kafka.group_requests import commit, join, join_request
 from headrace.kafka.errors import Code
 from headrace.protocol.messages import (
     ConsumerGroupHeartbeatRequest,
+    IncrementalAlterConfigsRequest,
     ListGroupsRequest,
     OffsetFetchRequest,
 )
@@ -215,3 +216,18 @@ def test_a_pattern_has_only_topics_that_may_be_described(server: Guarded) -> Non
         topics = server.clusters.default.topics
         assert set(found) == {topics.get(name).topic.id for name in ("mine", "mine-too")}
         beat(jane, "readers", "A", -1)
+
+
+def test_the_configuration_of_a_group_applies_at_once(wire: Wire, topic: str) -> None:
+    wire.create(topic)
+    epoch = joined(wire, topic, "A", topic).member_epoch
+    assert beat(wire, topic, "A", epoch).heartbeat_interval_ms < 5_000
+    config = IncrementalAlterConfigsRequest.AlterableConfig(
+        name="consumer.heartbeat.interval.ms", config_operation=0, value="7000"
+    )
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
+        resource_type=32, resource_name=topic, configs=[config]
+    )
+    [changed] = wire.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses
+    assert changed.error_code == 0
+    assert beat(wire, topic, "A", epoch).heartbeat_interval_ms == 7_000
