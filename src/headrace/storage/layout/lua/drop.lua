@@ -1,5 +1,5 @@
 -- Remove a partition with its state.
--- KEYS: stream, state, producers, foreign, transactions, aborted, clean
+-- KEYS: stream, state, producers, foreign, transactions, aborted, clean, shares
 -- ARGV: view (the server's epoch)
 -- Reply: number of removed keys. Error: FENCED.
 -- Parts: epoch, kept_epoch, cleaned
