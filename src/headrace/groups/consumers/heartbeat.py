@@ -1,7 +1,7 @@
 """Heartbeats of a consumer group's members: checks, subscriptions, and moves of partitions.
 
-Two rules are stricter than Kafka's, so that two members never read a partition at once (decision 0141): a request with
-the previous epoch, or over an older connection than the last one, acknowledges nothing.
+Two rules are stricter than Kafka's, so that two members never read a partition at once (decision 0141). A request with
+the previous epoch acknowledges nothing. A request over an older connection than the last one changes nothing.
 """
 
 from headrace.groups import timers
@@ -191,18 +191,24 @@ def _leave(group: Membership, rules: Rules, request: ConsumerHeartbeat, turn: Tu
 
 def _beat(group: Membership, rules: Rules, request: ConsumerHeartbeat, turn: Turn) -> ConsumerHeartbeatResult:
     member = _find(group, request)
-    if member is not None:
-        _check_epoch(group, member, request)
-        late = request.connection < member.connection
-        acknowledges = not late and request.member_epoch in (JOIN_EPOCH, member.epoch)
-        _check_room(member, request, turn)
-    else:
+    if member is None:
         acknowledges = True
         member = _enter(group, rules, request, turn)
+    else:
+        _check_epoch(group, member, request)
+        if request.connection < member.connection:
+            # Its client has another connection, and does not get what this request would change.
+            return _response(group, member, request, moved=False)
+        acknowledges = request.member_epoch in (JOIN_EPOCH, member.epoch)
+        _check_room(member, request, turn)
     _update(group, rules, member, request, turn)
     aim(group, rules, turn)
     moved = reconcile(group, member, request.owned if acknowledges else None, turn)
     turn.set_timer(timers.session(member.member_id), rules.config.consumer_session_timeout_ms)
+    return _response(group, member, request, moved=moved)
+
+
+def _response(group: Membership, member: Member, request: ConsumerHeartbeat, *, moved: bool) -> ConsumerHeartbeatResult:
     assignment = as_assignment(member.assigned(group.holdings)) if moved or _is_full(request) else None
     return ConsumerHeartbeatResult(
         member_id=member.member_id,
