@@ -9,6 +9,10 @@ from tests.harness.wire import Wire, opened
 from headrace.protocol import messages as m
 
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
+Alter = m.AlterShareGroupOffsetsRequest
+Describe = m.DescribeShareGroupOffsetsRequest
+DescribedGroup = Describe.DescribeShareGroupOffsetsRequestGroup
+DescribedTopic = Describe.DescribeShareGroupOffsetsRequestTopic
 Acks = Mapping[int, Sequence[tuple[int, int, Sequence[int]]]]
 """Partition -> first and last offset, and types."""
 
@@ -50,7 +54,7 @@ class Sharer:
                 group_id=self.group,
                 member_id=self.member,
                 member_epoch=self.epoch if epoch is None else epoch,
-                subscribed_topic_names=[self.topic] if joins and topics is None else topics and list(topics),
+                subscribed_topic_names=list(topics) if topics is not None else [self.topic] if joins else None,
             ),
             1,
         )
@@ -156,3 +160,31 @@ def codes(answer: Any) -> dict[int, int]:
 def values(answer: Any, partition: int = 0) -> list[bytes]:
     """Values of the records of a partition, also of those that were not acquired."""
     return [bytes(record.value or b"") for record in opened(parts(answer)[partition].records)]
+
+
+def alter(wire: Wire, group: str, topic: str, **offsets: int) -> Any:
+    """Alter partitions `p0`, `p1` ..."""
+    parts = [
+        Alter.AlterShareGroupOffsetsRequestPartition(partition_index=int(name[1:]), start_offset=offset)
+        for name, offset in offsets.items()
+    ]
+    asked = Alter.AlterShareGroupOffsetsRequestTopic(topic_name=topic, partitions=parts)
+    return wire.ask(Alter(group_id=group, topics=[asked]), 0)
+
+
+def described(wire: Wire, group: str, *named: tuple[str, list[int]], version: int = 1) -> dict[tuple[str, int], Any]:
+    """Start offset and lag by topic and partition. Without names: all topics."""
+    topics = [DescribedTopic(topic_name=name, partitions=indexes) for name, indexes in named] or None
+    (found,) = wire.ask(Describe(groups=[DescribedGroup(group_id=group, topics=topics)]), version).groups
+    assert found.error_code == 0
+    return {
+        (topic.topic_name, part.partition_index): part.error_code or (part.start_offset, part.lag)
+        for topic in found.topics
+        for part in topic.partitions
+    }
+
+
+def delete(wire: Wire, group: str, *topics: str) -> Any:
+    request = m.DeleteShareGroupOffsetsRequest
+    named = [request.DeleteShareGroupOffsetsRequestTopic(topic_name=topic) for topic in topics]
+    return wire.ask(request(group_id=group, topics=named), 0)

@@ -80,9 +80,6 @@ def _shares() -> tuple[Callable[[], Message], ...]:
     offsets = m.DescribeShareGroupOffsetsRequest
     altered = m.AlterShareGroupOffsetsRequest
 
-    def acks(request: Any) -> list[Any]:
-        return [request.AcknowledgementBatch(first_offset=0, last_offset=1 << 62, acknowledge_types=[1])]
-
     def fetch() -> Message:
         request = m.ShareFetchRequest
         part = request.FetchPartition(partition_index=0, acknowledgement_batches=[])
@@ -99,7 +96,8 @@ def _shares() -> tuple[Callable[[], Message], ...]:
 
     def acknowledge() -> Message:
         request = m.ShareAcknowledgeRequest
-        part = request.AcknowledgePartition(partition_index=0, acknowledgement_batches=acks(request))
+        batch = request.AcknowledgementBatch(first_offset=0, last_offset=1 << 62, acknowledge_types=[1])
+        part = request.AcknowledgePartition(partition_index=0, acknowledgement_batches=[batch])
         topic = request.AcknowledgeTopic(topic_id=IDS.get(TOPIC, ZERO_UUID), partitions=[part])
         return request(group_id=group, member_id=member, share_session_epoch=1, topics=[topic])
 
@@ -224,7 +222,6 @@ def _seeds() -> dict[int, Callable[[], Message]]:
                 topic_partitions=[],
             ),
             lambda: m.ConsumerGroupDescribeRequest(group_ids=["hostile-consumers"]),
-            *_shares(),
             lambda: m.ListGroupsRequest(states_filter=["Stable"], types_filter=["classic"]),
             lambda: m.SaslHandshakeRequest(mechanism="PLAIN"),
             lambda: m.ApiVersionsRequest(client_software_name="a", client_software_version="1"),
@@ -517,7 +514,7 @@ def _seeds() -> dict[int, Callable[[], Message]]:
             ),
             lambda: m.ListConfigResourcesRequest(resource_types=[2, 4]),
         )
-    }
+    } | {made().API_KEY: made for made in _shares()}
 
 
 SEEDS = _seeds()
