@@ -5,11 +5,13 @@ Also limits the memory of all groups and mirrors committed offsets to Redis cons
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
+from time import perf_counter_ns
 from typing import Protocol
 
 import structlog
 
 from headrace.aio.tasks import end
+from headrace.broker.coordinator.assignments import Assignments
 from headrace.broker.coordinator.coordination import Coordination
 from headrace.broker.coordinator.event_log import GroupEventLog, MemberEvents
 from headrace.broker.coordinator.pattern_subscriptions import PatternSubscriptions
@@ -19,8 +21,8 @@ from headrace.broker.partition.partition import Partition
 from headrace.broker.ports import GroupStorage
 from headrace.broker.runtime.clock import Timer
 from headrace.groups.configs import Configs
-from headrace.groups.consumers.events import Resolve
-from headrace.groups.effects import Effect, HeartbeatResult, Result, refusal
+from headrace.groups.consumers.events import Assign, ConsumerHeartbeat, Resolve
+from headrace.groups.effects import Effect, Result, refusal
 from headrace.groups.errors import GroupError
 from headrace.groups.events import DropTopic, Event, Heartbeat, Notice, Request, TimerFired
 from headrace.groups.group import Group
@@ -39,6 +41,7 @@ from headrace.groups.snapshot import Snapshot
 from headrace.groups.timers import TimerKey
 from headrace.groups.turn import Room
 from headrace.machines.effects import Command, Now
+from headrace.metrics.counters import Durations
 from headrace.topics.errors import TopicError
 
 _log = structlog.get_logger("headrace.broker.coordinator")
@@ -87,6 +90,8 @@ class GroupMemory:
         """Limits: `headrace.groups.max.bytes` and `headrace.offsets.max.bytes`."""
         self.newer_members = 0
         """Members of the newer kinds of groups, whose heartbeats the server paces."""
+        self.assignments = Durations()
+        """Events that computed an assignment by the server."""
         self.members = Total("headrace.groups.max.bytes", members)
         self.offsets = Total("headrace.offsets.max.bytes", offsets)
 
@@ -255,6 +260,10 @@ class GroupHost(Host, Protocol):
         """Patterns of members."""
 
     @property
+    def assignments(self) -> Assignments:
+        """Computation of large targets."""
+
+    @property
     def watch(self) -> TopicWatch:
         """Notices of changed topics."""
 
@@ -264,6 +273,11 @@ class GroupHost(Host, Protocol):
 
     def now(self) -> Now:
         """Return the time for state machines."""
+
+
+def _target_epoch(machine: Group) -> int:
+    header = None if machine.part is None else machine.part.header
+    return 0 if header is None else header.target_epoch
 
 
 class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
@@ -280,35 +294,23 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
         self._dropping = Dropping()
         self._again: Timer | None = None
         self._held = Held(table.memory)
+        self._aimed = 0
         self.begin()
 
     def request(self, event: Request) -> "asyncio.Future[Result]":
         """Queue a request."""
-        if (
-            isinstance(event, Heartbeat)
-            and self.writing_since_ms is not None
-            and not self.closed
-            and self.machine.classic.may_go_on(event)
-        ):
+        beats = isinstance(event, _HEARTBEATS) and self.writing_since_ms is not None and not self.closed
+        result = self.machine.at_once(event) if beats else None
+        if isinstance(event, _HEARTBEATS) and result is not None:
             # A blocked Redis must not expire members.
             future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-            future.set_result(HeartbeatResult(error=None))
-            self._renew(event)
+            future.set_result(result)
+            if event.member_id not in self._seen_alive:
+                # It renews the session after the write.
+                self._seen_alive.add(event.member_id)
+                self.post(event)
             return future
-        if isinstance(event, ShareHeartbeat) and self.writing_since_ms is not None and not self.closed:
-            sharing = self.machine.sharing
-            if sharing.may_go_on(event):
-                self._renew(event)
-                done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-                done.set_result(sharing.going_on(event))
-                return done
         return self.submit(event.token, event)
-
-    def _renew(self, event: Heartbeat | ShareHeartbeat) -> None:
-        """Renew a session after the write, because the member is answered already."""
-        if event.member_id not in self._seen_alive:
-            self._seen_alive.add(event.member_id)
-            self.post(event)
 
     def drop(self, drop: DropTopic) -> None:
         """Stop serving the state of a deleted topic."""
@@ -322,9 +324,15 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
 
     def handle(self, event: Event, arrived_ms: int) -> list[Effect]:
         """See `Runner`."""
-        if isinstance(event, Heartbeat | ShareHeartbeat):
+        if isinstance(event, _HEARTBEATS):
             self._seen_alive.discard(event.member_id)
+        began_ns = perf_counter_ns()
         effects = self.machine.handle(event, self._table.now(), arrived_ms, self._table.memory.room)
+        if self._aimed != (aimed := _target_epoch(self.machine)):
+            self._aimed = aimed
+            self._table.memory.assignments.add((perf_counter_ns() - began_ns) // 1_000)
+        if isinstance(event, ConsumerHeartbeat) and event.topics:
+            self._check_facts(event, event.topics)
         self._count()
         self._teller.look(self.machine, event)
         return effects
@@ -338,10 +346,18 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
         part = self.machine.part
         self._held.now(self.machine.member_bytes, self.machine.offset_bytes, 0 if part is None else part.size)
 
+    def _check_facts(self, event: ConsumerHeartbeat, topics: Iterable[str]) -> None:
+        """Topics of a first subscription may have changed while the request waited."""
+        notice = self._table.watch.notice(topics)
+        if notice is not None and any(event.facts.get(name) != facts for name, facts in notice.facts.items()):
+            asyncio.get_running_loop().call_soon(self.post, notice)
+
     def perform(self, command: Command) -> None:
         """See `Runner`."""
         if isinstance(command, Resolve):
             self._table.patterns.resolve(self.name, command.patterns)
+        elif isinstance(command, Assign):
+            self._table.assignments.begin(command, self.post)
         else:
             super().perform(command)
 
@@ -355,6 +371,7 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
         self.machine, effects = Group.restore(
             self._snapshot.stored, self._table.settings, self._table.now(), self._table.configs
         )
+        self._aimed = _target_epoch(self.machine)
         if not self.closed:
             self._count()
         self._teller = GroupEventLog(self.name, self.machine, self._table.member_events)
@@ -465,5 +482,7 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
         return self._snapshot.nothing and not (self.busy or self.machine.guarded)
 
 
+_HEARTBEATS = (Heartbeat, ConsumerHeartbeat, ShareHeartbeat)
+"""Requests that may be answered during a write."""
 _SHORT = 8
 """Fraction (1/8) of remaining memory at which a shortage is logged."""
