@@ -13,6 +13,7 @@ BENCHES = {
     "native": "native topics, log topics and redis-benchmark's XADD",
     "oci": "messages in and out through the OCI API",
     "groups": "a group of two and one of a thousand: from joining to assigned",
+    "newer-groups": "consumer groups of KIP-848 and share groups, and Apache Kafka's",
     "cluster": "several brokers: what they cost, and waiting when a broker or a shard goes",
     "scale": "membership and metadata of 10, 100 and 1 000 brokers, measured and simulated",
     "metrics": "what counting costs a request, and how long a scrape holds the loop",
@@ -30,7 +31,7 @@ BENCHES = {
 
 def run(name: str, arguments: list[str]) -> int:
     """Run one bench in this process; its exit status."""
-    bench = import_module(f"bench.{name}")
+    bench = import_module(f"bench.{name.replace('-', '_')}")
     parser = argparse.ArgumentParser(
         prog=f"python -m bench {name}", description=bench.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -55,7 +56,7 @@ def run_all(arguments: list[str]) -> int:
 def main(arguments: list[str]) -> int:
     if arguments and arguments[0] in BENCHES:
         return run(arguments[0], arguments[1:])
-    listing = "\n".join(f"  {name:<10} {summary}" for name, summary in BENCHES.items())
+    listing = "\n".join(f"  {name:<12} {summary}" for name, summary in BENCHES.items())
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         usage="python -m bench [-h] [--quick] | NAME [OPTIONS]",

@@ -9,22 +9,19 @@ import argparse
 import asyncio
 import resource
 import statistics
-import struct
 import time
-from itertools import count
 from typing import Any, Self
 
 import msgspec
 import uvloop
 from tests.harness.groups import GroupContext, subscription
 
+from bench.connection import Connection
 from bench.machine import client_library, describe
 from bench.processes import cpu_s
 from bench.table import Cell, ratio, table
 from bench.targets import SERVER, VALKEY, Target, headrace
-from headrace.protocol import headers
-from headrace.protocol.message import Message
-from headrace.protocol.messages import RESPONSES, HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
+from headrace.protocol.messages import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
 
 TOPIC = "bench"
 PARTITIONS = 4
@@ -33,7 +30,6 @@ _JOIN, _SYNC, _HEARTBEAT = 7, 5, 4
 _MEMBER_ID_REQUIRED, _REBALANCE_IN_PROGRESS = 79, 27
 _HEARTBEAT_S = 0.1
 _POLL_S = 0.002
-_SIZE = struct.Struct(">i")
 _TWO_S, _LARGE_S = 0.5, 5.0
 """What the design asks for."""
 
@@ -131,8 +127,7 @@ class _Group:
     """What the members of the large group know of each other."""
 
     def __init__(self, address: str) -> None:
-        self.host, port = address.rsplit(":", 1)
-        self.port = int(port)
+        self.address = address
         self.wanted = 0
         self.sizes: dict[int, int] = {}
         """Members by generation, as its leader received them."""
@@ -141,20 +136,19 @@ class _Group:
 class _Member:
     """One connection that joins, syncs and sends heartbeats."""
 
-    def __init__(self, group: _Group, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, group: _Group, connection: Connection) -> None:
         self._group = group
-        self._reader = reader
-        self._writer = writer
-        self._numbers = count()
+        self._connection = connection
+        self._ask = connection.ask
         self._id = ""
         self._generation = -1
 
     @classmethod
     async def connect(cls, group: _Group) -> Self:
-        return cls(group, *await asyncio.open_connection(group.host, group.port))
+        return cls(group, await Connection.connect(group.address))
 
     def close(self) -> None:
-        self._writer.close()
+        self._connection.close()
 
     async def until_assigned(self) -> None:
         """Until it has its share in a generation of all members that are wanted."""
@@ -208,16 +202,6 @@ class _Member:
             protocols=[protocol],
         )
         return await self._ask(request, _JOIN)
-
-    async def _ask(self, request: Message, version: int) -> Any:
-        number = next(self._numbers)
-        head = headers.encode_request_header(request.API_KEY, version, number, "bench")
-        frame = head + b"".join(request.encode(version))
-        self._writer.write(_SIZE.pack(len(frame)) + frame)
-        (size,) = _SIZE.unpack(await self._reader.readexactly(4))
-        answer = await self._reader.readexactly(size)
-        _, position = headers.decode_response_header(answer, 0, request.API_KEY, version)
-        return RESPONSES[request.API_KEY].decode(answer, position, version)
 
 
 def _expect_none(answer: Any) -> None:

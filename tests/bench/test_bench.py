@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent.parent
 pytestmark = pytest.mark.timeout(600)
 NAMES = (
     *("kafka", "transactions", "cleaner", "tls", "native", "oci", "groups", "cluster", "scale", "metrics", "startup"),
-    *("recovery", "store", "spark", "realtime", "cold", "sinks", "records", "codec"),
+    *("newer-groups", "recovery", "store", "spark", "realtime", "cold", "sinks", "records", "codec"),
 )
 
 
@@ -70,6 +70,18 @@ def test_transactions() -> None:
         "1 partition: CPU", "16 partitions: CPU",
         "8 producers, one-record transactions", "8 producers, p50", "8 producers, p99",
         "8 producers, one-record transactions: CPU",
+    ]  # fmt: skip
+    assert "-" not in [row[2] for row in found]
+
+
+@pytest.mark.long
+def test_newer_groups() -> None:
+    found = rows(bench("newer-groups", "--quick", "--members", "10", "--heartbeats", "50"))
+    many = "10 members, 10 partitions: first join to all assigned"
+    assert [row[0] for row in found] == [
+        "two consumers: both have partitions", "third consumer: it has its share",
+        many, f"{many}: CPU", f"{many}: heartbeats",
+        *(f"heartbeat that changes nothing: {what}" for what in ("CPU", "time", "pure machine")),
     ]  # fmt: skip
     assert "-" not in [row[2] for row in found]
 

@@ -7,8 +7,15 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    ResourceType,
+)
 from tests.clients.test_groups import PARTITIONS, Watch, fill
 from tests.harness.clients import Client, ClientFailed, Record
 from tests.harness.clients.confluent import Confluent
@@ -169,6 +176,24 @@ def test_a_topic_grows_is_deleted_and_created_again(
         eventually(lambda: one.owned() and len(one.consumer.assignment()) == 2)
     finally:
         one.consumer.close()
+
+
+def test_an_administrator_configures_a_group(running: Server, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": running.kafka})
+
+    def alter(value: str) -> None:
+        entry = ConfigEntry("consumer.session.timeout.ms", value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.GROUP, topic, incremental_configs=[entry])
+        admin.incremental_alter_configs([resource])[resource].result(30)
+
+    alter("20000")
+    group = ConfigResource(ResourceType.GROUP, topic)
+    described = admin.describe_configs([group])[group].result(30)
+    assert described["consumer.session.timeout.ms"].value == "20000"
+    given = described["share.session.timeout.ms"].synonyms
+    assert [(name, each.value) for name, each in given.items()] == [("group.share.session.timeout.ms", "45000")]
+    with pytest.raises(KafkaException, match=r"less than or equal to group\.consumer\.max\.session\.timeout\.ms"):
+        alter("70000")
 
 
 def test_partitions_of_a_killed_member_go_to_others(

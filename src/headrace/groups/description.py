@@ -11,6 +11,8 @@ from headrace.groups.model import GroupKind
 
 BALANCED_PROTOCOL = "balanced"
 """Shown as the assignor of a group with instances."""
+SHARE_PROTOCOL = "share"
+"""Kafka's protocol type of share groups."""
 
 
 class Client(NamedTuple):
@@ -81,4 +83,18 @@ def described_as_balanced(
         protocol=BALANCED_PROTOCOL,
         leader=None,
         members=members,
+    )
+
+
+def described_as_share(name: str, epoch: int, *, has_members: bool) -> GroupDescription:
+    """Describe a share group in lists. ShareGroupDescribe has its members."""
+    return GroupDescription(
+        name=name,
+        state=GroupState.STABLE if has_members else GroupState.EMPTY,
+        generation=epoch,
+        protocol_type=SHARE_PROTOCOL,
+        protocol="",
+        leader=None,
+        members=(),
+        kind=GroupKind.SHARE,
     )

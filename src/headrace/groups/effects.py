@@ -18,6 +18,14 @@ from headrace.groups.events import (
 )
 from headrace.groups.instances.events import InstanceRefused, InstanceResult
 from headrace.groups.model import GroupChange, TopicPartition
+from headrace.groups.sharing.events import (
+    AlterShareOffsets,
+    DeleteShareOffsets,
+    ShareHeartbeat,
+    ShareHeartbeatResult,
+    ShareOffsetsResult,
+    ShareResult,
+)
 from headrace.groups.timers import TimerKey
 from headrace.machines import effects as machines
 
@@ -109,7 +117,7 @@ ClassicResult = (
     | DeleteGroupResult
     | DeleteOffsetsResult
 )
-Result = ClassicResult | InstanceResult | ConsumerHeartbeatResult
+Result = ClassicResult | InstanceResult | ConsumerHeartbeatResult | ShareResult
 
 
 Effect = machines.Effect[GroupChange, TimerKey, Result]
@@ -137,5 +145,9 @@ def refusal(request: Request, error: GroupError, why: str = "") -> Result:  # no
             return DeleteOffsetsResult(error=error, partitions=dict.fromkeys(request.partitions, error))
         case ConsumerHeartbeat():
             return ConsumerHeartbeatResult(error=error, message=why, member_id=request.member_id)
+        case ShareHeartbeat():
+            return ShareHeartbeatResult(error=error, message=why, member_id=request.member_id)
+        case AlterShareOffsets() | DeleteShareOffsets():
+            return ShareOffsetsResult(error=error, message=why)
         case _:
             return InstanceRefused(InstanceProblem.UNAVAILABLE, f"the group is not available: {why or error.name}")

@@ -13,6 +13,7 @@ from headrace.groups.consumers.events import ConsumerNotice, ConsumerRequest
 from headrace.groups.instances.events import Delivered, InstanceRequest
 from headrace.groups.model import OffsetAndMetadata, TopicPartition
 from headrace.groups.pending_offsets import Guard
+from headrace.groups.sharing.events import ShareRequest
 from headrace.groups.timers import TimerKey
 
 NO_ID = UUID(int=0)
@@ -178,7 +179,9 @@ class DropTopic(msgspec.Struct, frozen=True):
 
 ClassicRequest = Join | Sync | Heartbeat | Leave | Commit | TxnOffsetCommit | EndOffsets | DeleteGroup | DeleteOffsets
 ClassicEvent = ClassicRequest | TimerFired | DropTopic | TransactionLost
-Request = ClassicRequest | InstanceRequest | Delivered | ConsumerRequest
+UnsharedRequest = ClassicRequest | InstanceRequest | Delivered | ConsumerRequest
+Request = UnsharedRequest | ShareRequest
 Notice = TimerFired | DropTopic | TransactionLost | ConsumerNotice
 """Events without a reply."""
+UnsharedEvent = UnsharedRequest | Notice
 Event = Request | Notice

@@ -17,11 +17,14 @@ from headrace.groups.errors import GroupError, InstanceError, InstanceProblem
 from headrace.groups.events import (
     ClassicEvent,
     Commit,
+    DeleteGroup,
     DropTopic,
     Event,
     Join,
     TimerFired,
+    TransactionLost,
     TxnOffsetCommit,
+    UnsharedEvent,
 )
 from headrace.groups.instances.events import (
     Beat,
@@ -54,6 +57,9 @@ from headrace.groups.model import (
 )
 from headrace.groups.offsets import CommittedOffsets
 from headrace.groups.pending_offsets import Guard
+from headrace.groups.sharing import exclusion
+from headrace.groups.sharing.events import AlterShareOffsets, DeleteShareOffsets, ShareHeartbeat
+from headrace.groups.sharing.group import ShareGroup
 from headrace.groups.timers import TimerKey, TimerKind
 from headrace.groups.turn import GROUP_BYTES, UNBOUNDED, Room, Turn
 from headrace.machines.deadlines import Deadlines
@@ -78,13 +84,14 @@ class Group:
         self._deadlines: Deadlines[TimerKey] = Deadlines()
         self.balanced = OtherMembers()
         self.classic = ClassicGroup(name, settings, self._positions, self._deadlines, self.balanced)
+        self.sharing = ShareGroup(name, settings, self._configs, self._deadlines)
         self._leftover: tuple[str, ...] = ()
         """Stored members of newer kinds in a group that an older server made classic."""
 
     @property
     def part(self) -> KindGroup | None:
         """The part with members of a newer kind. None: the group is classic."""
-        return self.balanced.part
+        return self.sharing if self.sharing.exists else self.balanced.part
 
     @property
     def kind(self) -> GroupKind:
@@ -98,6 +105,9 @@ class Group:
         """Return the stored group and effects that set its timers."""
         group = cls(stored.name, settings, stored.positions, stored.pending, configs)
         turn = Turn(now, group._deadlines)
+        if stored.header is not None and stored.header.kind is GroupKind.SHARE:
+            group.sharing.restore(stored, turn)
+            return group, turn.effects()
         for section in stored.balanced:
             group.balanced[section.topic] = BalancedGroup.restore(
                 stored.name, section, group._positions, settings, turn
@@ -115,8 +125,33 @@ class Group:
         the server's free memory.
         """
         turn = Turn(now, self._deadlines, room)
+        if self.sharing.exists or isinstance(event, ShareHeartbeat | AlterShareOffsets | DeleteShareOffsets):
+            self._share(event, turn)
+        else:
+            self._handle(event, now.ticks_ms if arrived_ms is None else arrived_ms, turn)
+        return turn.effects()
+
+    def _share(self, event: Event, turn: Turn) -> None:
+        match event:
+            case ShareHeartbeat() | AlterShareOffsets() | DeleteShareOffsets():
+                if self.sharing.exists or not (self.classic.exists or self.part is not None):
+                    self.sharing.take(event, turn)
+                elif self.classic.state is GroupState.DEAD:
+                    # The client retries, and finds or creates a live group.
+                    turn.refuse(event, GroupError.COORDINATOR_NOT_AVAILABLE)
+                else:
+                    turn.refuse(event, GroupError.GROUP_ID_NOT_FOUND, f"Group {self.name} is not a share group.")
+            case DeleteGroup() | TimerFired() | TopicsChanged() | DropTopic():
+                self.sharing.take(event, turn)
+            case Resolved() | TransactionLost():
+                pass  # A share group has neither patterns nor committed offsets.
+            case _:
+                if event.token is not None:
+                    turn.reply(event.token, exclusion.answer(self.name, event))
+
+    def _handle(self, event: UnsharedEvent, arrived_ms: int, turn: Turn) -> None:
         for section in self.balanced.values():
-            section.dismiss_silent(now.ticks_ms if arrived_ms is None else arrived_ms, turn)
+            section.dismiss_silent(arrived_ms, turn)
         match event:
             case CreateCursor() | Get() | CommitCursor() | Beat() | Update():
                 turn.reply(event.token, self._answered(event, turn))
@@ -139,7 +174,6 @@ class Group:
             section.finish(turn)
         if self.part is not None and self.part.header is not None:
             self.classic.follow(self.part.header, used=self.part.is_used, turn=turn)
-        return turn.effects()
 
     def _delivered(self, event: Delivered, turn: Turn) -> None:
         taken = event.topic in self.balanced and self.balanced[event.topic].delivered(event, turn)

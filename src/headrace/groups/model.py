@@ -8,6 +8,7 @@ import msgspec
 
 from headrace.groups.configs import NewerGroupSettings
 from headrace.groups.instances.model import StartKind
+from headrace.groups.sharing.model import StoredSharer, StoredShareTopic
 
 
 class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,7 +140,7 @@ class StoredConsumer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 CONSUMER_FIELD = "consumer:"
-StoredField = StoredConsumer
+StoredField = StoredConsumer | StoredSharer | StoredShareTopic
 """Value of a field of its own in a group's main hash."""
 
 

@@ -8,6 +8,7 @@ from headrace.groups.effects import Effect, Result, refusal
 from headrace.groups.errors import GroupError
 from headrace.groups.events import ClassicRequest
 from headrace.groups.model import GroupChange
+from headrace.groups.sharing.events import ShareRequest
 from headrace.groups.timers import TimerKey
 from headrace.machines.deadlines import Deadlines
 from headrace.machines.effects import Command, Now, Persist, Reply
@@ -71,7 +72,9 @@ class Turn:
         """Answer a request."""
         self._replies.append(Reply(token, result))
 
-    def refuse(self, request: ClassicRequest | ConsumerRequest, error: GroupError, why: str = "") -> None:
+    def refuse(
+        self, request: ClassicRequest | ConsumerRequest | ShareRequest, error: GroupError, why: str = ""
+    ) -> None:
         """Reject a request with an error. Some results carry the reason."""
         self._replies.append(Reply(request.token, refusal(request, error, why)))
 

@@ -10,7 +10,8 @@ from headrace.topics.transactions import AbortedTransaction
 
 _ATTRIBUTES_LOW: Final = ATTRIBUTES_AT + 1
 _TRANSACTIONAL = 0x10
-_MARKER = _TRANSACTIONAL | 0x20
+_CONTROL = 0x20
+_MARKER = _TRANSACTIONAL | _CONTROL
 """Transactional, and a control batch."""
 _BASE_OFFSET: Final = Struct(">q")
 
@@ -18,6 +19,11 @@ _BASE_OFFSET: Final = Struct(">q")
 def is_transactional(batch: Buffer) -> bool:
     """Whether a batch, a marker included, belongs to a transaction."""
     return bool(batch[_ATTRIBUTES_LOW] & _TRANSACTIONAL)
+
+
+def is_control(batch: Buffer) -> bool:
+    """Whether a batch has no records for clients, such as the marker of a transaction."""
+    return bool(batch[_ATTRIBUTES_LOW] & _CONTROL)
 
 
 class HiddenBatches:

@@ -24,10 +24,10 @@ async def test_a_group_has_its_own_values_over_the_defaults() -> None:
     configs.set_defaults(BrokerSettings.of({"group.consumer.session.timeout.ms": "55000"}).group_defaults)
     assert configs.of("a").consumer_session_timeout_ms == 50_000
     assert configs.of("b").consumer_session_timeout_ms == 55_000
-    assert list(configs) == ["a"]
+    assert list(configs.groups) == ["a"]
     await configure(configs, "a")
     assert configs.of("a").consumer_session_timeout_ms == 55_000
-    assert list(configs) == []
+    assert list(configs.groups) == []
 
 
 async def test_what_is_refused_or_only_tried_changes_nothing() -> None:
@@ -53,12 +53,12 @@ async def test_values_are_loaded_by_cluster_and_followed_by_other_brokers() -> N
     assert there.of("pool").of("a/b").consumer_session_timeout_ms == 51_000
     await configure(here.of("default"), "a/b")
     await there.reload(frozenset({"quotas"}))
-    assert list(seen) == ["a/b"]
+    assert list(seen.groups) == ["a/b"]
     await there.reload(frozenset({KIND}))
-    assert list(seen) == []
+    assert list(seen.groups) == []
     await here.forget("pool")
     await there.reload(frozenset())
-    assert list(there.of("pool")) == []
+    assert list(there.of("pool").groups) == []
 
 
 async def test_unreadable_documents_are_ignored() -> None:
@@ -74,7 +74,7 @@ async def test_unreadable_documents_are_ignored() -> None:
     configs = GroupConfigs(documents)
     with capture_logs():
         await configs.load()
-    assert list(configs.of("default")) == ["a"]
+    assert list(configs.of("default").groups) == ["a"]
     assert configs.of("default").of("b") == configs.of("default").default
 
 
@@ -88,4 +88,4 @@ async def test_a_cluster_has_a_maximum(monkeypatch: pytest.MonkeyPatch) -> None:
     await configure(configs, "c")
     await configure(configs, "b")
     await configure(configs, "c", share_session_timeout_ms="50000")
-    assert len(configs) == 2
+    assert len(configs.groups) == 2

@@ -1,5 +1,7 @@
 from tests.harness.consumers import ConsumerContext
 
+from headrace.groups import timers
+from headrace.groups.configs import GroupConfig
 from headrace.groups.consumers.events import ConsumerHeartbeat, ConsumerHeartbeatResult
 from headrace.groups.model import GroupKind, OffsetAndMetadata, TopicPartition
 
@@ -35,6 +37,18 @@ def test_only_what_changes_nothing_may_go_on(ctx: ConsumerContext) -> None:
     assert [ctx.part.may_go_on(each) for each in changing] == [None] * len(changing)
     ctx.enter("B")
     assert [ctx.part.may_go_on(beat(ctx, *each)) for each in (("A", 2), ("B", 3))] == [None, None]
+
+
+def test_a_changed_session_timeout_holds_from_the_next_heartbeat(ctx: ConsumerContext) -> None:
+    ctx.enter("A")
+    ctx.configs.default = GroupConfig(consumer_session_timeout_ms=50_000)
+    assert ctx.remaining_ms(timers.session("A")) == 45_000
+    ctx.beat("A")
+    assert ctx.remaining_ms(timers.session("A")) == 50_000
+    ctx.sleep(49_999)
+    assert ctx.described.state.value == "Stable"
+    ctx.sleep(1)
+    assert ctx.described.state.value == "Empty"
 
 
 def test_subscribed_topics(ctx: ConsumerContext) -> None:

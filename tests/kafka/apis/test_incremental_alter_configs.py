@@ -178,3 +178,20 @@ def test_a_group_with_a_configuration_has_a_name_of_limited_length(wire: Wire) -
     for name in ("", "g" * 1_025):
         result = set_config(wire, name, ("share.session.timeout.ms", SET, "50000"))
         assert result.error_code == Code.INVALID_REQUEST
+
+
+def test_members_get_the_interval_of_their_group(wire: Wire, topic: str) -> None:
+    wire.create(topic)
+    request = m.ConsumerGroupHeartbeatRequest
+    joining = request(
+        group_id=topic, member_id="A", member_epoch=0,
+        rebalance_timeout_ms=60_000, subscribed_topic_names=[topic], topic_partitions=[],
+    )  # fmt: skip
+    joined = wire.ask(joining, 1)
+    assert (joined.error_code, joined.heartbeat_interval_ms) == (0, 300)
+    beat = request(group_id=topic, member_id="A", member_epoch=joined.member_epoch)
+    key = "consumer.heartbeat.interval.ms"
+    assert set_config(wire, topic, (key, SET, "6000")).error_code == 0
+    assert wire.ask(beat, 1).heartbeat_interval_ms == 6_000
+    assert set_config(wire, topic, (key, DELETE, None)).error_code == 0
+    assert wire.ask(beat, 1).heartbeat_interval_ms == 300

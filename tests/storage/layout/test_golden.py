@@ -42,6 +42,7 @@ from headrace.groups.model import (
     StoredStart,
     TopicPartition,
 )
+from headrace.groups.sharing.model import StoredSharer, StoredShareTopic
 from headrace.groups.sharing.state import ShareState
 from headrace.records.build import build
 from headrace.storage.layout import LAYOUT_VERSION
@@ -120,6 +121,17 @@ CONSUMER = StoredConsumer(
     session_timeout_ms=45_000,
     protocols=(("range", b"\x00\x01\xff"),),
 )
+SHARER = StoredSharer(
+    member_id="m-3",
+    rack_id="r",
+    client_id="c",
+    client_host="127.0.0.1",
+    topics=("flights",),
+    epoch=7,
+    previous_epoch=6,
+    assigned={"flights": (0, 1)},
+)
+SHARED = StoredShareTopic(topic="flights", topic_id=TOPIC.id, partitions=2, epoch=NOW_MS, altered={1: NOW_MS + 1})
 SHARES = ShareState.decode("2 3 1a1,1d,4x5")
 DOCUMENTS = {("tags", "1f"): b'{"team":"blue"}', ("tags", "2e"): b"\x00\xff", ("pools", "1f"): b"{}"}
 
@@ -160,7 +172,7 @@ async def write(url: str) -> None:
         "board",
         [
             *(SaveHeader(HEADER), SaveMember(MEMBER), SaveOffsets(POSITIONS), SavePending(PENDING)),
-            *(SaveBalanced(SECTION), SaveField(CONSUMER)),
+            *(SaveBalanced(SECTION), SaveField(CONSUMER), SaveField(SHARER), SaveField(SHARED)),
         ],
     )
     await storage.shares.init(STREAMS[0], "sharers", ShareState(2, -1))
@@ -292,7 +304,7 @@ async def _read_back(url: str) -> None:
     assert second.log_end == 0
     (group,) = await storage.groups.load()
     assert (group.header, group.members, group.positions) == (HEADER, (MEMBER,), POSITIONS)
-    assert group.fields == (CONSUMER,)
+    assert {each.field: each for each in group.fields} == {each.field: each for each in (CONSUMER, SHARER, SHARED)}
     assert group.balanced == (SECTION,)
     assert group.pending == PENDING
     assert await storage.shares.load(STREAMS[0], "sharers") == (TERM + 2, SHARES)

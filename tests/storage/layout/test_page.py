@@ -21,6 +21,7 @@ from headrace.groups.model import (
     StoredPartitions,
     StoredStart,
 )
+from headrace.groups.sharing.model import StoredSharer, StoredShareTopic
 from headrace.storage.layout import LAYOUT_VERSION, entries, segments
 from headrace.storage.layout.keys import (
     Keyspace,
@@ -109,8 +110,13 @@ def test_fields_of_a_transactional_id() -> None:
         assert f"`{state.value}`" in PAGE
 
 
+def _named(field: str) -> str:
+    member = "m-3" if field.startswith("sharer") else "m-2"
+    return field.replace("<topic>", "flights").replace("<member id>", member)
+
+
 def test_fields_of_a_group() -> None:
-    fields = [name.replace("<topic>", "flights").replace("<member id>", "m-2") for name in column("field of a group")]
+    fields = [_named(name) for name in column("field of a group")]
     assert sorted(fields) == sorted(GOLDEN["headrace:group:{default/board}"])
 
 
@@ -119,7 +125,7 @@ def test_fields_of_a_group() -> None:
     [
         *(Topic, GroupHeader, StoredMember, OffsetAndMetadata, PendingOffset),
         *(StoredBalanced, StoredInstance, StoredOwner, StoredStart, StoredTransaction),
-        *(StoredConsumer, StoredGrants, StoredPartitions),
+        *(StoredConsumer, StoredGrants, StoredPartitions, StoredSharer, StoredShareTopic),
     ],
 )
 def test_fields_of_values(kind: type[msgspec.Struct]) -> None:

@@ -1,7 +1,7 @@
 """Stored configurations of groups: Kafka's resource type GROUP. The group need not exist."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -49,12 +49,10 @@ class ClusterGroupConfigs(Configs):
         self._own: dict[str, dict[str, str]] = {}
         self._known: dict[str, GroupConfig] = {}
 
-    def __iter__(self) -> Iterator[str]:
-        """Iterate over the groups that have their own values."""
-        return iter(tuple(self._own))
-
-    def __len__(self) -> int:
-        return len(self._own)
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Groups that have their own values."""
+        return tuple(self._own)
 
     def of(self, group: str) -> GroupConfig:
         """Return the effective configuration of a group, which need not exist."""

@@ -33,6 +33,7 @@ from headrace.groups.model import (
     TopicPartition,
     is_nothing,
 )
+from headrace.groups.sharing.events import AlterShareOffsets, ShareHeartbeat
 from headrace.machines.effects import Now
 
 _log = structlog.get_logger("headrace.broker.coordinator")
@@ -226,7 +227,10 @@ class GroupCoordinator(Coordinator[GroupRunner]):
             refused = GroupError.COORDINATOR_NOT_AVAILABLE
         if refused is not None:
             return refusal(event, refused)
-        if isinstance(event, Join | Commit) and (refused := self._no_new(group)) is not None:
+        if (
+            isinstance(event, Join | Commit | ShareHeartbeat | AlterShareOffsets)
+            and (refused := self._no_new(group)) is not None
+        ):
             return refusal(event, refused)
         if not isinstance(event, Commit):
             return await self.runner_or_new(group).request(event)

@@ -10,7 +10,8 @@ import structlog
 from headrace.aio.tasks import end
 from headrace.broker.runtime.scheduler import CooperativeScheduler
 from headrace.groups.consumers.events import TopicsChanged
-from headrace.groups.model import StoredGroup, TopicFacts
+from headrace.groups.model import StoredConsumer, StoredGroup, TopicFacts
+from headrace.groups.sharing.model import StoredSharer, StoredShareTopic
 from headrace.topics.errors import UnreadableTopic
 
 _log = structlog.get_logger("headrace.broker.coordinator")
@@ -113,7 +114,13 @@ def watched_by(stored: StoredGroup) -> list[str]:
     """Return the topics of a stored group's members."""
     names: dict[str, None] = {}
     for member in stored.fields:
-        names.update(dict.fromkeys(member.topics))
-        names.update(dict.fromkeys(each.topic for each in member.held))
-        names.update(dict.fromkeys(each.topic for each in member.target))
+        match member:
+            case StoredConsumer():
+                names.update(dict.fromkeys(member.topics))
+                names.update(dict.fromkeys(each.topic for each in member.held))
+                names.update(dict.fromkeys(each.topic for each in member.target))
+            case StoredSharer():
+                names.update(dict.fromkeys(member.topics))
+            case StoredShareTopic():
+                names[member.topic] = None
     return list(names)

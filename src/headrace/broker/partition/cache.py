@@ -182,6 +182,12 @@ def next_offset(batches: list[Buffer]) -> int:
     return int(base_offset + last_delta + 1)
 
 
+def span_of(batch: Buffer) -> tuple[int, int]:
+    """Return the first and last offset of one batch."""
+    base_offset, last_delta = _SPAN.unpack_from(batch)
+    return base_offset, base_offset + last_delta
+
+
 def producers_of(batches: list[Buffer]) -> set[int]:
     """Return the producer IDs of batches, of which several may be joined."""
     found: set[int] = set()

@@ -222,6 +222,12 @@ class ClassicGroup:
         self._group.move_to(GroupState.DEAD)
 
     @property
+    def exists(self) -> bool:
+        """Whether it has members, committed offsets or sections, or had members and is not expired."""
+        group = self._group
+        return bool(group.pending) or group.others.has_sections or offset_commit.exists(group, self._positions)
+
+    @property
     def state(self) -> GroupState:
         """The group's state."""
         return self._group.state

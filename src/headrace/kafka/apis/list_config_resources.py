@@ -38,7 +38,7 @@ async def handle(request: ListConfigResourcesRequest, context: RequestContext) -
         found += [Resource(resource_name=str(node_id), resource_type=BROKER) for node_id, _, _ in context.nodes]
     if asked & {TOPIC, GROUP}:
         await context.turn()
-        topics, groups = context.broker.topics, context.broker.group_configs
+        topics, groups = context.broker.topics, context.broker.group_configs.groups
         many = sum(1 for _ in topics) * (TOPIC in asked) + len(groups) * (GROUP in asked)
         await context.reserve(many * _RESOURCE_BYTES)
         if GROUP in asked:

@@ -14,6 +14,7 @@ from headrace.groups.model import (
     StoredMember,
     TopicPartition,
 )
+from headrace.groups.sharing.model import SHARED_FIELD, SHARER_FIELD, StoredSharer, StoredShareTopic
 from headrace.membership.view import Member, View
 from headrace.topics.model import Topic
 
@@ -24,7 +25,11 @@ _member = msgspec.json.Decoder(StoredMember)
 _position = msgspec.json.Decoder(OffsetAndMetadata)
 _pending = msgspec.json.Decoder(PendingOffset)
 _section = msgspec.json.Decoder(StoredBalanced)
-_fields: dict[str, msgspec.json.Decoder[StoredField]] = {CONSUMER_FIELD: msgspec.json.Decoder(StoredConsumer)}
+_fields: dict[str, msgspec.json.Decoder[StoredField]] = {
+    CONSUMER_FIELD: msgspec.json.Decoder(StoredConsumer),
+    SHARER_FIELD: msgspec.json.Decoder(StoredSharer),
+    SHARED_FIELD: msgspec.json.Decoder(StoredShareTopic),
+}
 """Beginning of a field's name in a group's main hash -> its decoder."""
 
 
