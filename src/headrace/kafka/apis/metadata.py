@@ -93,16 +93,15 @@ def _places(
 
 def _no(asked: MetadataRequest.MetadataRequestTopic, no: No, _: RequestContext) -> Topic:
     # A request by id must not reveal the name or existence of a hidden topic.
-    name = _name(asked)
-    code = Code.UNKNOWN_TOPIC_ID if name is None else no.code
-    return Topic(error_code=code, name=name, topic_id=asked.topic_id, partitions=[])
+    code = Code.UNKNOWN_TOPIC_ID if _name(asked) is None else no.code
+    return Topic(error_code=code, name=asked.name, topic_id=asked.topic_id, partitions=[])
 
 
 def _hide(response: MetadataResponse, _: RequestContext, grants: Grants) -> Iterator[None]:
     shown = []
     for topic in response.topics:
         yield
-        if topic.name is None or grants.allow(NEEDS[0], topic.name):
+        if not topic.name or grants.allow(NEEDS[0], topic.name):
             shown.append(topic)
     response.topics = shown
 
@@ -137,7 +136,7 @@ async def handle(request: MetadataRequest, context: RequestContext) -> MetadataR
         found = [await one.described(live) async for live in pace.each(broker.topics.with_internal())]
     else:
         # As in Kafka, each topic once. If it has a name, its id does not count.
-        named = {((name := _name(topic)), topic.topic_id if name is None else _NO_ID): None for topic in asked}
+        named = {(topic.name, topic.topic_id if _name(topic) is None else _NO_ID): None for topic in asked}
         await context.reserve(_size(broker, named))
         one = _Described(context, pace, request)
         found = [await one.topic(name, topic_id) async for name, topic_id in context.parts(named)]
@@ -153,7 +152,7 @@ async def handle(request: MetadataRequest, context: RequestContext) -> MetadataR
 
 
 def _size(broker: Broker, named: Iterable[tuple[str | None, UUID]]) -> int:
-    found = (broker.topics.find(name, topic_id) for name, topic_id in named)
+    found = (broker.topics.find(name if topic_id == _NO_ID else None, topic_id) for name, topic_id in named)
     return sum(len(live.partitions) for live in found if live is not None) * _PARTITION_BYTES
 
 
@@ -233,9 +232,11 @@ class _Described:
 
     async def topic(self, name: str | None, topic_id: UUID) -> MetadataResponse.MetadataResponseTopic:
         try:
-            live = self._broker.topics.by_id(topic_id) if name is None else await self._get(name)
+            by_id = name is None or topic_id != _NO_ID
+            live = self._broker.topics.by_id(topic_id) if by_id else await self._get(name or "")
         except UnknownTopic as error:
-            code = Code.UNKNOWN_TOPIC_ID if name is None else code_of(error)
+            # Java fails at a null name if it has sent an empty one.
+            code = Code.UNKNOWN_TOPIC_ID if by_id else code_of(error)
             return MetadataResponse.MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id, partitions=[])
         except TopicError as error:
             return MetadataResponse.MetadataResponseTopic(

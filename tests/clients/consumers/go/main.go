@@ -59,9 +59,6 @@ func main() {
 		options = append(options, kgo.ConsumeRegex())
 	}
 	options = append(options, kgo.ConsumeTopics(topic))
-	if len(os.Args) > 4 {
-		options = append(options, kgo.InstanceID(os.Args[4]))
-	}
 	client, err := kgo.NewClient(options...)
 	if err != nil {
 		panic(err)
