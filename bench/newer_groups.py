@@ -405,7 +405,7 @@ def _pure(many: int) -> float:
             token=0,
             member_id=members[number % size],
             member_epoch=context.epochs[members[number % size]],
-            client_id="bench",
+            client_id="client",
             client_host="/127.0.0.1",
         )
         for number in range(many)

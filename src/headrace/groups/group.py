@@ -125,6 +125,10 @@ class Group:
         the server's free memory.
         """
         turn = Turn(now, self._deadlines, room)
+        part = self.balanced.part
+        if isinstance(event, ConsumerHeartbeat) and part is not None and not self.balanced and part.renew(event, turn):
+            # Most events are such heartbeats, which must cost little.
+            return turn.effects()
         if self.sharing.exists or isinstance(event, ShareHeartbeat | AlterShareOffsets | DeleteShareOffsets):
             self._share(event, turn)
         else:
