@@ -62,9 +62,6 @@ class KindGroup(Protocol):
     def take(self, event: KindEvent, turn: Turn) -> None:
         """Handle one event."""
 
-    def renew(self, request: ConsumerRequest, turn: Turn) -> bool:
-        """Handle a request that only renews the session of its member. Return False for another one."""
-
     def reads(self, topic: str) -> bool:
         """Return whether a member is subscribed to a topic."""
 
