@@ -28,6 +28,7 @@ from bench.table import Cell, table
 from headrace.broker.broker import Broker
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.config.settings import BrokerSettings
+from headrace.broker.coordinator.group_runner import GroupMemory
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.runtime.clock import SystemClock
 from headrace.broker.runtime.scheduler import CooperativeScheduler
@@ -71,7 +72,7 @@ class _Full:
             )
             for number in range(topics)
         ]
-        self.groups = SimpleNamespace(runners=tuple)
+        self.groups = SimpleNamespace(runners=tuple, memory=GroupMemory())
         self.transactions = SimpleNamespace(coordinator=SimpleNamespace(runners=tuple), verified=Durations())
         self.cleaner = SimpleNamespace(counted=CleanerCounters())
         self.clock = SystemClock()
@@ -88,7 +89,10 @@ class _Full:
 
 def _broker() -> Broker:
     """One that answers what needs no storage."""
-    nothing: Any = SimpleNamespace(topics=None, groups=None, transactions=None, logs=None, native=None, documents=None)
+    topics = SimpleNamespace(find=None)
+    nothing: Any = SimpleNamespace(
+        topics=topics, groups=None, transactions=None, logs=None, native=None, documents=None
+    )
     return Broker(nothing, BrokerSettings.of(), SystemClock(), cluster_id="bench", stream_of=lambda *_: "")
 
 

@@ -129,6 +129,12 @@ _GROUPS = (
         f"sum by (cluster, group) (increase({_each('headrace_group_rebalances_total')}[15m]))",
         _GROUP,
     ),
+    Panel(
+        "Assignments by the server",
+        "s",
+        _percentiles("headrace_group_assignment_duration_seconds"),
+        "Time that computing an assignment takes. Nothing else runs during it.",
+    ),
     _one("Groups", "short", _sum("headrace_groups", "type", "state"), "{{type}} {{state}}"),
 )
 _TRANSACTIONS = (

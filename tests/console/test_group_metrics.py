@@ -9,6 +9,7 @@ from tests.harness.exposition import Samples, read
 from tests.harness.waiting import wait_for
 from tests.harness.wire import Wire
 
+from headrace.protocol.messages import ConsumerGroupHeartbeatRequest
 from headrace.testing import InProcessServer
 
 
@@ -49,3 +50,24 @@ def test_groups_are_counted_by_type_and_state(running: InProcessServer) -> None:
     assert value(samples, "groups", type="classic", state="Empty") == 2
     assert value(samples, "groups", type="classic", state="Stable") == 1
     assert value(samples, "group_members", group="busy") == 1
+
+
+def test_assignments_by_the_server_are_timed(running: InProcessServer) -> None:
+    with Wire(running.kafka) as wire:
+        wire.create("assigned", 4)
+        assert value(scraped(running), "group_assignment_duration_seconds_count") is None
+        for epoch in range(3):
+            request = ConsumerGroupHeartbeatRequest(
+                group_id="served",
+                member_id="one",
+                member_epoch=0,
+                rebalance_timeout_ms=60_000,
+                subscribed_topic_names=["assigned"] if epoch < 2 else ["assigned", "more"],
+                topic_partitions=[],
+            )
+            assert wire.ask(request, 1).error_code == 0
+    samples = scraped(running)
+    # The second one repeats the first.
+    assert value(samples, "group_assignment_duration_seconds_count") == 2
+    assert value(samples, "groups", type="consumer", state="Stable") == 1
+    assert value(samples, "group_members", group="served") == 1

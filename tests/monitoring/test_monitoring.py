@@ -22,6 +22,7 @@ from tests.oci.conftest import COMPARTMENT, Api
 
 from headrace.kafka.errors import Code
 from headrace.metrics.families import FAMILIES
+from headrace.protocol.messages import ConsumerGroupHeartbeatRequest
 from headrace.testing import Server, server
 
 ROOT = Path(__file__).parent.parent.parent
@@ -149,6 +150,14 @@ def busy(running: Server, prometheus: Prometheus) -> Prometheus:
             wire.produce("watched", batch(b"value"))
         wire.fetch("watched", 0)
         wire.produce("not-there", batch(b"value"))
+        member = ConsumerGroupHeartbeatRequest(
+            group_id="served",
+            member_id="one",
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_names=["watched"],
+            topic_partitions=[],
+        )
+        assert wire.ask(member, 1).error_code == Code.NONE
         producer = TransactionalProducer(wire, "transactional", 2)
         assert producer.initialize() == Code.NONE
         assert producer.send("watched", b"value") == Code.NONE

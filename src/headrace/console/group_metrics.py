@@ -17,10 +17,15 @@ def write_groups(page: Exposition, brokers: Brokers) -> Iterator[None]:
     yield
     kinds: Counter[tuple[str, str, str]] = Counter()
     for cluster, runner in groups:
-        kinds[cluster, "classic", runner.machine.state.value] += 1
+        kinds[cluster, runner.machine.kind.value, runner.machine.state_name] += 1
         yield
     for (cluster, kind, state), count in sorted(kinds.items()):
         page.sample(families.GROUPS, count, labels(cluster=cluster, type=kind, state=state))
+    for _, broker in brokers[:1]:
+        # All virtual clusters share it.
+        assignments = broker.groups.memory.assignments
+        if assignments.count:
+            page.histogram(families.GROUP_ASSIGNMENTS, assignments)
     for cluster, runner in groups:
         page.sample(families.GROUP_MEMBERS, runner.machine.size, labels(cluster=cluster, group=runner.name))
         yield

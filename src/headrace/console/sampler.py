@@ -17,7 +17,7 @@ from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.console import text
 from headrace.console.events import Event, EventKind, Events
 from headrace.console.history import EVERY_MS, NAN, History, Ring
-from headrace.groups.classic.states import GroupState, in_words
+from headrace.groups.classic.states import in_words
 from headrace.groups.model import TopicPartition
 
 _PIECE_NS = 1_000_000
@@ -51,7 +51,7 @@ class _Group:
     __slots__ = ("colours", "lag", "lags", "seen", "topics")
 
     def __init__(self) -> None:
-        self.seen: tuple[GroupState, int, int] | None = None
+        self.seen: tuple[str, int, int] | None = None
         self.topics: set[str] | None = None
         """Topics of its committed offsets and members, cached until members change; None: unknown."""
         self.lag = History(peak=True)
@@ -209,7 +209,7 @@ class Sampler:
             key = cluster, runner.name
             found = before.pop(key, None)
             machine = runner.machine
-            seen = machine.state, machine.generations, machine.size
+            seen = machine.state_name, machine.generations, machine.size
             if found is None:
                 found = _Group()
                 if self._known:
@@ -271,7 +271,7 @@ def _topics_of(broker: Broker, runner: GroupRunner) -> Generator[None, None, set
     return found
 
 
-def _changed(before: tuple[GroupState, int, int], now: tuple[GroupState, int, int]) -> str:
+def _changed(before: tuple[str, int, int], now: tuple[str, int, int]) -> str:
     (old_state, old_generation, old_size), (state, generation, size) = before, now
     parts = []
     if size != old_size:
@@ -279,7 +279,7 @@ def _changed(before: tuple[GroupState, int, int], now: tuple[GroupState, int, in
     if generation != old_generation:
         parts.append(f"generation {generation}")
     if state != old_state:
-        parts.append(in_words(state.value))
+        parts.append(in_words(state))
     return ", ".join(parts) or "changed"
 
 

@@ -194,6 +194,13 @@ GROUP_REBALANCES = Family(
     ("group",),
     "Generations of a group, one per rebalance; epochs of a group whose partitions the server assigns.",
 )
+GROUP_ASSIGNMENTS = Family(
+    "headrace_group_assignment_duration_seconds",
+    Kind.HISTOGRAM,
+    (),
+    "Time of the events in which this server computed the assignment of a group. Classic groups have none: a member "
+    "assigns their partitions.",
+)
 GROUP_LAG = Family(
     "headrace_group_lag",
     Kind.GAUGE,

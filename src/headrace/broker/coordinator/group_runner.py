@@ -5,6 +5,7 @@ Also limits the memory of all groups and mirrors committed offsets to Redis cons
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
+from time import perf_counter_ns
 from typing import Protocol
 
 import structlog
@@ -39,6 +40,7 @@ from headrace.groups.snapshot import Snapshot
 from headrace.groups.timers import TimerKey
 from headrace.groups.turn import Room
 from headrace.machines.effects import Command, Now
+from headrace.metrics.counters import Durations
 from headrace.topics.errors import TopicError
 
 _log = structlog.get_logger("headrace.broker.coordinator")
@@ -87,6 +89,8 @@ class GroupMemory:
         """Limits: `headrace.groups.max.bytes` and `headrace.offsets.max.bytes`."""
         self.newer_members = 0
         """Members of the newer kinds of groups, whose heartbeats the server paces."""
+        self.assignments = Durations()
+        """Events that computed an assignment by the server."""
         self.members = Total("headrace.groups.max.bytes", members)
         self.offsets = Total("headrace.offsets.max.bytes", offsets)
 
@@ -266,6 +270,11 @@ class GroupHost(Host, Protocol):
         """Return the time for state machines."""
 
 
+def _target_epoch(machine: Group) -> int:
+    header = None if machine.part is None else machine.part.header
+    return 0 if header is None else header.target_epoch
+
+
 class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
     """Only owner of a group's state machine."""
 
@@ -280,6 +289,7 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
         self._dropping = Dropping()
         self._again: Timer | None = None
         self._held = Held(table.memory)
+        self._aimed = 0
         self.begin()
 
     def request(self, event: Request) -> "asyncio.Future[Result]":
@@ -324,7 +334,11 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
         """See `Runner`."""
         if isinstance(event, Heartbeat | ShareHeartbeat):
             self._seen_alive.discard(event.member_id)
+        began_ns = perf_counter_ns()
         effects = self.machine.handle(event, self._table.now(), arrived_ms, self._table.memory.room)
+        if self._aimed != (aimed := _target_epoch(self.machine)):
+            self._aimed = aimed
+            self._table.memory.assignments.add((perf_counter_ns() - began_ns) // 1_000)
         self._count()
         self._teller.look(self.machine, event)
         return effects
@@ -355,6 +369,7 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
         self.machine, effects = Group.restore(
             self._snapshot.stored, self._table.settings, self._table.now(), self._table.configs
         )
+        self._aimed = _target_epoch(self.machine)
         if not self.closed:
             self._count()
         self._teller = GroupEventLog(self.name, self.machine, self._table.member_events)

@@ -1,4 +1,4 @@
-"""`headrace groups`: manage consumer groups, and show their lag."""
+"""`headrace groups`: list and delete groups of all types, and show their lag."""
 
 import contextlib
 import time
@@ -7,12 +7,11 @@ from typing import Any
 
 import click
 import msgspec
-from confluent_kafka import ConsumerGroupState
-from confluent_kafka.admin import ConsumerGroupDescription
 
-from headrace.cli import group_lag
+from headrace.cli import group_lag, newer_groups
 from headrace.cli.client import Client, KafkaServer, client_options, complete_groups, complete_topics
 from headrace.cli.command import YES, CommandFailed, Status, TeachingGroup, command, confirm
+from headrace.cli.commands.group_description import describe, whole
 from headrace.cli.commands.reset import reset
 from headrace.cli.output import console, print_json, print_table
 from headrace.groups.classic.states import in_words
@@ -77,7 +76,7 @@ def lag(
     client = Client(kafka)
     if topic is not None:
         client.partitions(topic)
-    seen = look(client, names, topic)
+    seen = look(kafka, client, names, topic)
     if watch:
         with contextlib.suppress(KeyboardInterrupt):
             _Watch(kafka, client, names, topic).run(seen, every, most, as_json)
@@ -87,14 +86,35 @@ def lag(
         _print_lag(seen, {})
 
 
-def look(client: Client, names: tuple[str, ...], topic: str | None) -> list[GroupLag]:
+def look(kafka: KafkaServer, client: Client, names: tuple[str, ...], topic: str | None) -> list[GroupLag]:
     """Return the named groups, or all. Raise CommandFailed for a missing one."""
     there = client.groups()
+    shared = {each.group: each for each in newer_groups.share_groups(kafka, client)}
     for name in names:
-        if name not in there:
+        if name not in there and name not in shared:
             raise client.no_group(name)
     client.refresh()
-    chosen = list(names or there)
+    found = _consumed(client, [name for name in names or there if name not in shared], topic)
+    for name in names or shared:
+        if name in shared:
+            found += _shared(kafka, client, shared[name], topic)
+    return sorted(found, key=lambda line: line.group) if shared and not names else found
+
+
+def _shared(kafka: KafkaServer, client: Client, listed: newer_groups.Listed, topic: str | None) -> list[GroupLag]:
+    described = newer_groups.share_group(kafka, client, listed.group)
+    members = 0 if described is None else len(described.members)
+    state = in_words(listed.state)
+    lags: dict[str, int | None] = {}
+    for each in newer_groups.share_offsets(kafka, listed.group):
+        lag = lags.get(each.topic)
+        lags[each.topic] = lag if each.lag is None else (lag or 0) + each.lag
+    if not lags and topic is None:
+        return [GroupLag(listed.group, None, state, members, None)]
+    return [GroupLag(listed.group, name, state, members, lag) for name, lag in lags.items() if topic in {None, name}]
+
+
+def _consumed(client: Client, chosen: list[str], topic: str | None) -> list[GroupLag]:
     found: list[GroupLag] = []
     described = client.admin.describe_consumer_groups(chosen) if chosen else {}
     for group in chosen:
@@ -131,7 +151,7 @@ class _Watch:
                 if told:
                     # The client library cannot recover a lost coordinator.
                     self._client = Client(self._kafka)
-                return look(self._client, self._names, self._topic)
+                return look(self._kafka, self._client, self._names, self._topic)
             except CommandFailed as error:
                 if error.status is not Status.UNREACHABLE:
                     raise
@@ -175,7 +195,7 @@ def _rates(before: list[GroupLag], now: list[GroupLag], seconds: float) -> Rates
 def _print_lag(seen: list[GroupLag], rates: Rates) -> None:
     columns = ["group", "topic", "state", ">members", ">lag", ">seconds behind"]
     rows: list[list[object]] = [
-        [line.group, line.topic, line.state, line.members, line.lag, _whole(line.seconds_behind)] for line in seen
+        [line.group, line.topic, line.state, line.members, line.lag, whole(line.seconds_behind)] for line in seen
     ]
     if rates:
         columns.append(">per second")
@@ -183,10 +203,6 @@ def _print_lag(seen: list[GroupLag], rates: Rates) -> None:
             rate = rates.get((line.group, line.topic))
             row.append(None if rate is None else f"{rate:+,.0f}" if round(rate) else "0")
     print_table(columns, rows)
-
-
-def _whole(seconds: float | None) -> str | None:
-    return None if seconds is None else f"{seconds:.0f}"
 
 
 @click.group("groups", cls=TeachingGroup)
@@ -203,113 +219,22 @@ def groups() -> None:
 )
 @client_options
 def list_(kafka: KafkaServer, as_json: bool) -> None:
-    """List the consumer groups."""
+    """List the groups with their types: classic, consumer (the server assigns partitions) and share."""
     client = Client(kafka)
     listed = client.result(client.admin.list_consumer_groups(), "list consumer groups")
     for error in listed.errors:
         raise client.failure("list consumer groups", error)
-    answer = [
-        {"group": group.group_id, "state": in_words(group.state.name), "type": in_words(group.type.name)}
-        for group in sorted(listed.valid, key=lambda group: str(group.group_id))
-    ]
+    found = {str(group.group_id): (in_words(group.state.name), in_words(group.type.name)) for group in listed.valid}
+    shared = newer_groups.share_groups(kafka, client)
+    found |= {each.group: (in_words(each.state), newer_groups.SHARE) for each in shared}
+    answer = [{"group": name, "state": state, "type": kind} for name, (state, kind) in sorted(found.items())]
     if as_json:
         print_json(answer)
     else:
         print_table(["group", "state", "type"], [list(line.values()) for line in answer])
 
 
-@groups.command(
-    "describe",
-    examples="""
-    headrace groups describe billing
-    headrace groups describe billing --json | jq '[.positions[].lag] | add'
-    """,
-)
-@click.argument("group", shell_complete=complete_groups)
-@client_options
-def describe(group: str, kafka: KafkaServer, as_json: bool) -> None:
-    """Show the members of GROUP, their partitions, committed offsets, log end offsets and lag.
-
-    The lag is the number of unread records. Without a committed offset (-), it counts from the log start offset. The
-    group is as many seconds behind as the next record is old, which needs the right to read the topic.
-    """
-    client = Client(kafka)
-    found = client.result(client.admin.describe_consumer_groups([group])[group], f"describe group {quoted(group)}")
-    committed = group_lag.positions(client, group)
-    if found.state == ConsumerGroupState.DEAD and not committed:
-        raise client.no_group(group)
-    members = group_lag.members(found)
-    group_offsets = group_lag.group_offsets(client, group, committed, members)
-    if as_json:
-        print_json(_answer(group, found, members, group_offsets))
-    else:
-        _print(group, found, members, group_offsets)
-
-
-def _answer(
-    group: str,
-    found: ConsumerGroupDescription,
-    members: list[group_lag.Member],
-    group_offsets: list[group_lag.CommittedOffset],
-) -> dict[str, object]:
-    coordinator = found.coordinator
-    return {
-        "group": group,
-        "state": in_words(found.state.name),
-        "protocol": found.partition_assignor or None,
-        "coordinator": f"{coordinator.host}:{coordinator.port}" if coordinator else None,
-        "members": [
-            {
-                "member": member.member,
-                "client": member.client,
-                "host": member.host,
-                "partitions": [{"topic": topic, "partition": number} for topic, number in member.partitions],
-            }
-            for member in members
-        ],
-        "positions": [
-            {
-                name: value
-                for name, value in msgspec.structs.asdict(standing).items()
-                if name != "pending" or value is not None
-            }
-            for standing in group_offsets
-        ],
-    }
-
-
-def _print(
-    group: str,
-    found: ConsumerGroupDescription,
-    members: list[group_lag.Member],
-    group_offsets: list[group_lag.CommittedOffset],
-) -> None:
-    protocol = shown(found.partition_assignor or None)
-    # A group with offsets but without a state belongs to Redis programs.
-    state = "known to Redis only" if found.state == ConsumerGroupState.DEAD else f"state {in_words(found.state.name)}"
-    click.echo(f"group {shown(group)}  {state}  protocol {protocol}")
-    if members:
-        click.echo()
-        print_table(
-            ["member", "client", "host", ">partitions"],
-            [[member.member, member.client, member.host, len(member.partitions)] for member in members],
-        )
-    if group_offsets:
-        click.echo()
-        pending = any(standing.pending is not None for standing in group_offsets)
-        columns = ["topic", ">partition", ">committed offset", ">log end offset", ">lag", ">seconds behind", "member"]
-        columns += [">pending"] * pending
-        rows = [
-            [
-                *(each.topic, each.partition, each.position, each.log_end, each.lag, _whole(each.seconds_behind)),
-                *(each.member, each.pending),
-            ][: len(columns)]
-            for each in group_offsets
-        ]
-        print_table(columns, rows)
-        click.echo(f"\ntotal lag: {sum(standing.lag or 0 for standing in group_offsets)}")
-
-
+groups.add_command(describe)
 groups.add_command(lag)
 groups.add_command(reset)
 
@@ -327,7 +252,7 @@ groups.add_command(reset)
 def delete(names: tuple[str, ...], yes: bool, kafka: KafkaServer, as_json: bool) -> None:
     """Delete groups and their committed offsets. A group with members is refused."""
     client = Client(kafka)
-    there = client.groups()
+    there = {*client.groups(), *(each.group for each in newer_groups.share_groups(kafka, client))}
     for name in names:
         if name not in there:
             raise client.no_group(name)

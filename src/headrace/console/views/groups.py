@@ -28,11 +28,12 @@ from headrace.console.registry import (
     topic_resource,
 )
 from headrace.console.server_data import broker_text
+from headrace.console.views.group_members import KINDS, Standing, member_rows, standing
 from headrace.console.views.overview import chart
 from headrace.console.views.topics import shape_of
 from headrace.groups.classic.states import in_words
 from headrace.groups.description import GroupDescription
-from headrace.groups.model import TopicPartition
+from headrace.groups.model import GroupKind, TopicPartition
 from headrace.groups.offsets import Target
 from headrace.security.access.required_acls import Operation, ResourceType
 from headrace.text import times
@@ -44,7 +45,7 @@ _EVENTS = 12
 _COLOURS = 8
 
 
-COLUMNS = ("group", "state", "members", "lag", "generations", "topics")
+COLUMNS = ("group", "type", "state", "members", "lag", "generations", "topics")
 """Columns of a download of groups."""
 LAG_COLUMNS = ("group", "topic", "partition", "member", "committed_offset", "log_end_offset", "lag", "seconds_behind")
 """Columns of a download of one group."""
@@ -77,7 +78,8 @@ async def groups(ask: ViewRequest) -> View:
         rows = (
             {
                 "group": runner.name,
-                "state": runner.machine.state.value,
+                "type": runner.machine.kind.value,
+                "state": runner.machine.state_name,
                 "members": runner.machine.size,
                 "lag": None if isnan(lag(runner)) else int(lag(runner)),
                 "generations": runner.machine.generations,
@@ -89,10 +91,11 @@ async def groups(ask: ViewRequest) -> View:
     cells = {"found": text.count(found.found)}
     for number, runner in enumerate(found.rows):
         known = sampler.groups.get((cluster, runner.name))
-        state = runner.machine.state.value
+        state = runner.machine.state_name
         cells |= {
             f"{number}.name": text.name(runner.name),
             f"{number}.href": text.group(runner.name, cluster),
+            f"{number}.type": runner.machine.kind.value,
             f"{number}.state": in_words(state),
             f"{number}.badge": f"badge {state.lower()}",
             f"{number}.members": text.count(runner.machine.size),
@@ -162,6 +165,8 @@ async def _committed(ask: ViewRequest, moves: list[Planned]) -> str | None:
 async def _view(ask: ViewRequest, refused: str = "") -> View:
     name, broker, sampler = ask.path["name"], ask.broker, ask.figures.sampler
     described = _described(ask)
+    runner = broker.groups.runner(name)
+    known_members = standing(None if runner is None else runner.machine)
     present = await group_lag.shares(described, broker.lane.pace())
     await ask.figures.time_lags.refresh()
     everything = await group_lag.group_offsets(broker, name, present)
@@ -173,21 +178,23 @@ async def _view(ask: ViewRequest, refused: str = "") -> View:
     rows = await _page_of(found, ask, lambda each: _ordered(each.place.topic, each.place.partition))
     events = event_list.of_group(ask, name, _EVENTS)
     cells = {
-        **_summary(described, len(present), found),
+        **_summary(described, described.state.value if runner is None else runner.machine.state_name, found),
+        "members": text.count(len(present)),
         **_behind(ask, found, rows),
         **chart(ask, "lag", {"lag": None if known is None else known.lag}),
         **event_cells(events, len(events)),
-        **_partitions(rows.rows, present, colours, {} if known is None else known.lags),
+        **_partitions(rows.rows, present, colours, {} if known is None else known.lags, known_members),
     }
     data = {
         **_lasting(ask, found, rows),
-        "members": [_member(each, colours) for each in present[:_ROWS]],
+        "members": member_rows(present[:_ROWS], known_members, colours),
         "more_members": len(present[_ROWS:]),
         "plan": await _plan(ask, refused),
         "events": range(len(events)),
     }
     shape = (
-        [(each.member, each.client) for each in present[:_ROWS]],
+        [(each.member, each.client, len(each.partitions)) for each in present[:_ROWS]],
+        list(known_members.members.items())[:_ROWS],
         len(present[_ROWS:]),
         [each.place for each in rows.rows],
         len(found),
@@ -197,15 +204,15 @@ async def _view(ask: ViewRequest, refused: str = "") -> View:
     return View(template="group.html", title=text.name(name), data=data, cells=cells, shape=shape, status=status)
 
 
-def _summary(described: GroupDescription, members: int, found: Sequence[CommittedOffset]) -> dict[str, str]:
-    state = described.state.value
+def _summary(described: GroupDescription, state: str, found: Sequence[CommittedOffset]) -> dict[str, str]:
     lags = [each.lag for each in found if each.lag is not None]
     return {
         "state": in_words(state),
         "badge": f"badge {state.lower()}",
+        "type": KINDS[described.kind],
+        "counter": "generation" if described.kind is GroupKind.CLASSIC else "epoch",
         "generation": str(described.generation),
         "protocol": text.name(described.protocol) if described.protocol else "-",
-        "members": text.count(members),
         "partitions": text.count(len(found)),
         "worst": text.count(max(lags, default=None)),
         "lag": text.count(sum(lags)) if lags or not found else "-",
@@ -271,16 +278,6 @@ def _described(ask: ViewRequest) -> GroupDescription:
     return described
 
 
-def _member(share: Share, colours: dict[str, int]) -> dict[str, object]:
-    return {
-        "client": text.name(share.client),
-        "member": text.name(share.member),
-        "host": text.name(share.host) or "-",
-        "colour": colours.get(share.member, 0),
-        "count": len(share.partitions),
-    }
-
-
 def _topics(rows: Sequence[CommittedOffset], cluster: str) -> list[dict[str, object]]:
     found: dict[str, list[tuple[int, int]]] = {}
     for number, each in enumerate(rows):
@@ -306,11 +303,14 @@ def _partitions(
     present: Sequence[Share],
     colours: dict[str, int],
     lags: Mapping[TopicPartition, Ring],
+    known: Standing,
 ) -> dict[str, str]:
     owners = {each.member: each for each in present}
     cells: dict[str, str] = {}
     for number, each in enumerate(rows):
         cells |= _partition(number, each, owners.get(each.member or ""), colours, lags.get(each.place))
+        coming = owners.get(known.next_owners.get(each.place, ""))
+        cells[f"{number}.next"] = "" if coming is None else f"→ {text.name(coming.client or coming.member)}"
     return cells
 
 

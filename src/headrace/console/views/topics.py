@@ -228,7 +228,7 @@ async def _readers(ask: ViewRequest, topic: str) -> list[tuple[str, str, int | N
             continue
         if await _reads(broker, runner, topic):
             lag = lag_of(broker, runner.positions, [topic])
-            found.append((runner.name, in_words(runner.machine.state.value), lag))
+            found.append((runner.name, in_words(runner.machine.state_name), lag))
             if len(found) == _MOST_READERS:
                 break
         await asyncio.sleep(0)  # slow with many partitions

@@ -1,0 +1,57 @@
+"""`headrace groups describe` of groups whose partitions the server assigns."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from confluent_kafka import Consumer, TopicPartition
+from tests.harness.waiting import wait_for
+
+from headrace.testing import Server
+
+
+@contextmanager
+def member(running: Server, group: str, topic: str, partitions: int) -> Iterator[Consumer]:
+    """A member of a consumer group (KIP-848) that has so many partitions."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": running.kafka,
+            "group.id": group,
+            "group.protocol": "consumer",
+            "client.id": "a-member",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.subscribe([topic])
+    try:
+        wait_for(lambda: consumer.poll(0.1) is None and len(consumer.assignment()) == partitions, "partitions")
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def test_members_of_a_consumer_group_have_epochs_and_targets(headrace: Any, running: Server) -> None:
+    headrace.run("topics", "create", "assigned", "--partitions", "3")
+    with member(running, "served", "assigned", 3):
+        described = headrace.json("groups", "describe", "served")
+        shown = headrace.run("groups", "describe", "served")
+        assert {"group": "served", "state": "stable", "type": "consumer"} in headrace.json("groups", "list")
+    assert (described["type"], described["state"], described["protocol"]) == ("consumer", "stable", "uniform")
+    assert described["epoch"] == described["target_epoch"]
+    [only] = described["members"]
+    assert (only["client"], only["host"], only["epoch"]) == ("a-member", "127.0.0.1", described["epoch"])
+    assert only["partitions"] == only["target"] == [{"topic": "assigned", "partition": each} for each in range(3)]
+    assert not only["classic"]
+    assert {each["member"] for each in described["positions"]} == {only["member"]}
+    assert f"type consumer  epoch {described['epoch']}  state stable  protocol uniform" in shown
+
+
+def test_an_empty_consumer_group_keeps_its_type(headrace: Any, running: Server) -> None:
+    headrace.run("topics", "create", "once-assigned", "--partitions", "1")
+    with member(running, "served-before", "once-assigned", 1) as consumer:
+        consumer.commit(offsets=[TopicPartition("once-assigned", 0, 0)], asynchronous=False)
+    described = headrace.json("groups", "describe", "served-before")
+    assert (described["type"], described["state"], described["members"]) == ("consumer", "empty", [])
+    assert headrace.json("groups", "lag", "served-before")[0]["state"] == "empty"
+    headrace.run("groups", "delete", "served-before", "--yes")
+    headrace.run("groups", "describe", "served-before", status=4)
