@@ -218,7 +218,13 @@ class LogStorage(LogLookup, Protocol):
 
 
 class NativeShares(Protocol):
-    """Share groups of plain streams: a share group is the Redis consumer group of its name."""
+    """Share groups of plain streams: a share group is the Redis consumer group of its name.
+
+    Members can acquire and acknowledge after `begin` or `alter`. Before, UnknownTopic is raised.
+    """
+
+    async def begin(self, stream: NativeStream, group: str, create_at: int | None) -> None:
+        """Let a group begin at an offset, or at the log end for None. Do nothing if it exists."""
 
     async def acquire(
         self,
@@ -235,8 +241,8 @@ class NativeShares(Protocol):
     ) -> ShareRead:
         """Acquire at most `count` entries of about `limit` bytes: released, timed out and new ones.
 
-        If the first one exceeds `first` bytes, nothing is acquired, and `wants` has its size. `create_at` is the offset
-        of a missing group, None for the log end. Without `expired`, ended locks are not looked for.
+        If the first one exceeds `first` bytes, nothing is acquired, and `wants` has its size. A group that a program
+        destroyed is created again as by `begin`. Without `expired`, ended locks are not looked for.
         """
 
     async def acknowledge(

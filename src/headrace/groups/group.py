@@ -10,10 +10,17 @@ from collections.abc import Hashable, Mapping
 from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.classic.states import GroupState
 from headrace.groups.configs import Configs
-from headrace.groups.consumers.events import JOIN_EPOCH, ConsumerHeartbeat, ConsumerRequest, Resolved, TopicsChanged
+from headrace.groups.consumers.events import (
+    JOIN_EPOCH,
+    Assigned,
+    ConsumerHeartbeat,
+    ConsumerRequest,
+    Resolved,
+    TopicsChanged,
+)
 from headrace.groups.consumers.group import ConsumerGroup
 from headrace.groups.description import GroupDescription, Moved, described_as_balanced
-from headrace.groups.effects import Effect
+from headrace.groups.effects import Effect, HeartbeatResult, Result
 from headrace.groups.errors import GroupError, InstanceError, InstanceProblem
 from headrace.groups.events import (
     ClassicEvent,
@@ -21,7 +28,9 @@ from headrace.groups.events import (
     DeleteGroup,
     DropTopic,
     Event,
+    Heartbeat,
     Join,
+    Request,
     TimerFired,
     TransactionLost,
     TxnOffsetCommit,
@@ -42,7 +51,7 @@ from headrace.groups.instances.events import (
 from headrace.groups.instances.group import BalancedGroup
 from headrace.groups.instances.model import Reservation
 from headrace.groups.instances.requests import unreserved
-from headrace.groups.kinds import KINDS, TIMERS, KindEvent, KindGroup, OtherMembers, fault, part_for, restored
+from headrace.groups.kinds import KINDS, TIMERS, KindEvent, KindGroup, OtherMembers, at_once, fault, part_for, restored
 from headrace.groups.model import (
     DropBalanced,
     DropField,
@@ -151,7 +160,7 @@ class Group:
                     turn.refuse(event, GroupError.GROUP_ID_NOT_FOUND, f"Group {self.name} is not a share group.")
             case DeleteGroup() | TimerFired() | TopicsChanged() | DropTopic():
                 self.sharing.take(event, turn)
-            case Resolved() | TransactionLost():
+            case Resolved() | Assigned() | TransactionLost():
                 pass  # A share group has neither patterns nor committed offsets.
             case _:
                 if event.token is not None:
@@ -172,7 +181,7 @@ class Group:
                 self._drop_topic(event, turn)
             case ConsumerHeartbeat():
                 self._member_request(event, turn)
-            case TopicsChanged() | Resolved():
+            case TopicsChanged() | Resolved() | Assigned():
                 self._tell_part(event, turn)
             case TimerFired(key) if self.part is not None and key.kind in TIMERS:
                 self._tell_part(event, turn)
@@ -201,7 +210,7 @@ class Group:
             self.part.take(event, turn)
 
     def _member_request(self, request: ConsumerRequest, turn: Turn) -> None:
-        """Handle a request of a member of a newer kind, whose first one makes an unused group one of its kind."""
+        """Handle a request of a member of a newer kind. The first one sets the kind of an unused group."""
         kind = KINDS[type(request)]
         if self.classic.state is GroupState.DEAD:
             # The client retries, and finds or creates a live group.
@@ -389,6 +398,14 @@ class Group:
         """Approximate bytes of committed and pending offsets."""
         size = self._positions.size
         return size and size + GROUP_BYTES
+
+    def at_once(self, request: Request) -> Result | None:
+        """Return the result of a heartbeat that changes nothing. None: another request."""
+        if isinstance(request, Heartbeat):
+            return HeartbeatResult() if self.classic.may_go_on(request) else None
+        if isinstance(request, ShareHeartbeat):
+            return self.sharing.going_on(request) if self.sharing.may_go_on(request) else None
+        return at_once(self.part, request)
 
     @property
     def deadlines(self) -> Mapping[TimerKey, int]:

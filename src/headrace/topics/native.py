@@ -126,6 +126,8 @@ class Outcome(Enum):
     """It is available again. Its number of deliveries stays."""
     RENEW = "renew"
     """Its lock begins again."""
+    GAP = "gap"
+    """As DONE, but the range may have offsets without entries."""
 
 
 class Acknowledgement(NamedTuple):

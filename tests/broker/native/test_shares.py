@@ -44,6 +44,7 @@ class World:
         return [offset_at(self.raw.xadd(KEY, {"value": value}).encode()) for _ in range(count)]
 
     async def acquire(self, member: str = "a", count: int = 500, first: int | None = None) -> list[int]:
+        await self.share.begin()
         read = await self.share.acquire(member, count, LIMIT, first)
         return [offset for each in read.acquired for offset in range(each.first, each.last + 1)]
 
@@ -205,7 +206,7 @@ async def test_a_deleted_topic_wakes_and_refuses(world: World) -> None:
     world.partition.close()
     assert world.woken > before
     with pytest.raises(UnknownTopic):
-        await world.acquire()
+        await world.share.acquire("a", 1, LIMIT)
     with pytest.raises(UnknownTopic):
         await world.acknowledge("a", Outcome.DONE, 1)
     assert await world.share.release("a") == []

@@ -196,6 +196,7 @@ class TestOfTwoMembers:
     def test_an_older_connection_acknowledges_nothing(self, ctx: ConsumerContext) -> None:
         ctx.beat("A", connection=5)
         assert ctx.beat("A", owned=(0, 1), connection=4).member_epoch == 2
+        assert not ctx.persisted
         assert ctx.beat("A", owned=(0, 1), connection=5).member_epoch == 3
 
 

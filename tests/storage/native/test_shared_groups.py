@@ -133,7 +133,10 @@ async def work(storage: RedisStorage, name: str, hands: Hands, chance: random.Ra
         if fate < 0.06:
             await asyncio.sleep(LOCK_MS * 1.2 / 1000)  # it is late: the others have them by now
         middle = chance.randint(0, len(held))
-        for some, outcome in ((held[:middle], Outcome.DONE), (held[middle:], chance.choice(list(Outcome)))):
+        for some, outcome in (
+            (held[:middle], Outcome.DONE),
+            (held[middle:], chance.choice((Outcome.DONE, Outcome.RELEASE, Outcome.RENEW))),
+        ):
             if not some:
                 continue
             mine = hands.leave(name, some)
@@ -155,7 +158,7 @@ async def test_members_and_a_program_share_one_group(
             ms = 1 + number // 700 if number < ENTRIES // 2 else 1_000 * number
             many.xadd(KEY, {"value": "v"}, id=f"{ms}-{number % 700}")
         ids = {offset_at(entry_id.encode()) for entry_id in many.execute()}
-    raw.xgroup_create(KEY, GROUP, "0")
+    await storage.native.shares.begin(STREAM, GROUP, 0)
     program = Program(any_redis.url, hands, seed)
     program.start()
     until = time.monotonic() + 30

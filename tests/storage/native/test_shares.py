@@ -9,7 +9,7 @@ from tests.harness.plain import KEY, STREAM
 from headrace.records.walk import records
 from headrace.storage.layout.native import groups_of, id_of, offset_at
 from headrace.storage.storage import RedisStorage
-from headrace.topics.errors import Fenced
+from headrace.topics.errors import Fenced, UnknownTopic
 from headrace.topics.native import (
     RELEASED,
     Acknowledgement,
@@ -44,7 +44,10 @@ async def acquire(
     create_at: int | None = 0,
     first: int = 64 << 20,
     expired: bool = True,
+    begin: bool = True,
 ) -> ShareRead:
+    if begin:
+        await storage.native.shares.begin(STREAM, GROUP, create_at)
     return await storage.native.shares.acquire(
         STREAM, GROUP, member, limits, count, limit, create_at=create_at, first=first, expired=expired
     )
@@ -288,7 +291,6 @@ async def test_a_member_that_ends_releases_everything_and_its_consumer(storage: 
     assert pending(raw) == dict.fromkeys(added, (RELEASED, 1))
     assert {each["name"] for each in raw.xinfo_consumers(KEY, GROUP)} == {RELEASED, "program"}
     assert await storage.native.shares.release(STREAM, GROUP, "a", LIMITS) == [], "again"
-    assert await storage.native.shares.release(STREAM, "other", "a", LIMITS) == []
 
 
 async def test_members_of_a_crashed_broker_are_removed_with_another_one(
@@ -343,17 +345,40 @@ async def test_a_deleted_group_is_destroyed_unless_a_program_uses_it(storage: Re
     assert await storage.native.shares.delete(STREAM, GROUP)
     assert raw.xinfo_groups(KEY) == []
     assert not raw.exists(groups_of(KEY))
-    assert await acknowledge_gone(storage)
+    with pytest.raises(UnknownTopic):
+        await acquire(storage, begin=False)
     await acquire(storage, "a", 1)
     raw.xreadgroup(GROUP, "program", {KEY: ">"}, count=1)
     assert not await storage.native.shares.delete(STREAM, GROUP)
     assert len(raw.xinfo_groups(KEY)) == 1
 
 
-async def acknowledge_gone(storage: RedisStorage) -> bool:
+async def test_a_destroyed_group_has_nothing_to_acknowledge(storage: RedisStorage, raw: Any) -> None:
+    [offset] = fill(raw, 1)
+    await acquire(storage)
+    raw.xgroup_destroy(KEY, GROUP)
     with pytest.raises(GroupGone):
-        await acknowledge(storage, "a", Outcome.DONE, 1 << 10)
-    return True
+        await acknowledge(storage, "a", Outcome.DONE, offset)
+    assert await storage.native.shares.release(STREAM, GROUP, "a", LIMITS) == []
+    assert offsets(await acquire(storage, begin=False)) == [offset], "it begins again"
+
+
+async def test_a_group_that_has_not_begun_is_refused(storage: RedisStorage, raw: Any) -> None:
+    """A consumer group of the name keeps its entries, also those of a member whose ID a share member uses."""
+    added = fill(raw, 4)
+    entered = await storage.native.enter(STREAM, GROUP, "member", 0)
+    await storage.native.read_new(STREAM, GROUP, "member", 2, 1 << 20, last_id=entered.last_id, at=0)
+    for refused in (acquire(storage, "member", begin=False), acknowledge(storage, "member", Outcome.DONE, added[0])):
+        with pytest.raises(UnknownTopic):
+            await refused
+    assert await storage.native.shares.release(STREAM, GROUP, "member", LIMITS) == []
+    assert pending(raw) == dict.fromkeys(added[:2], ("member", 1))
+
+
+async def test_a_share_group_continues_where_a_program_has_begun_it(storage: RedisStorage, raw: Any) -> None:
+    added = fill(raw, 4)
+    raw.xgroup_create(KEY, GROUP, "2-0")
+    assert offsets(await acquire(storage, create_at=None)) == added[2:]
 
 
 async def test_an_older_server_is_refused(open_storage: OpenStorage, storage: RedisStorage, raw: Any) -> None:
@@ -363,7 +388,8 @@ async def test_an_older_server_is_refused(open_storage: OpenStorage, storage: Re
     await newer.native.open(STREAM)
     shares = storage.native.shares
     for refused in (
-        acquire(storage, "a", 1),
+        shares.begin(STREAM, "other", 0),
+        acquire(storage, "a", 1, begin=False),
         acknowledge(storage, "a", Outcome.DONE, added[0]),
         shares.release(STREAM, GROUP, "a", LIMITS),
         shares.alter(STREAM, GROUP, 0),
@@ -383,6 +409,7 @@ async def test_offsets_of_other_sequence_bits(open_storage: OpenStorage, raw: An
     for number in range(6):
         raw.xadd(KEY, {"value": "v"}, id=f"{5 + (number >> bits)}-{number & (1 << bits) - 1}")
     shares = storage.native.shares
+    await shares.begin(stream, GROUP, 0)
     read = await shares.acquire(stream, GROUP, "a", LIMITS, 100, 1 << 20, create_at=0)
     first = 5 << bits
     assert read.acquired == [Delivered(first, first + 5, 1)]

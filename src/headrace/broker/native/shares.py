@@ -139,6 +139,11 @@ class NativeShare:
         self._wake()
         return spent
 
+    async def begin(self) -> None:
+        """Let the group begin where its configuration says, unless it exists. Raises TopicError."""
+        self.partition.check_readable(0)
+        await self.partition.storage.shares.begin(self.partition.place, self.group, self._create_at())
+
     async def alter(self, offset: int) -> None:
         """See `NativeShares`. Raises TopicError."""
         self.partition.check_readable(offset)

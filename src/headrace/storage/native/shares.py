@@ -90,10 +90,10 @@ class RedisShares:
         """See `broker.log_ports.NativeShares`."""
         entries, counts, spent, pending, more, wants = await self._run(
             "acquire",
-            [stream.key, state_of(stream.key), native.groups_of(stream.key)],
+            _keys(stream),
             group,
             member,
-            "$" if create_at is None else native.id_before(create_at, stream.bits),
+            _id_before(create_at, stream.bits),
             limits.lock_ms,
             limits.deliveries,
             min(count, _MOST_ENTRIES),
@@ -139,23 +139,26 @@ class RedisShares:
             else:
                 runs += (outcome.value, native.id_of(first, bits), native.id_of(last, bits), last - first + 1)
         asked = (group, member, limits.deliveries, len(singles) // 2, *singles, *runs)
-        taken, spent = await self._run("acknowledge", [stream.key, state_of(stream.key)], *asked)
+        taken, spent = await self._run("acknowledge", _keys(stream), *asked)
         return _spent(spent, bits) if taken else None
 
     async def release(self, stream: NativeStream, group: str, member: str, limits: Limits) -> list[Delivered]:
         """See `broker.log_ports.NativeShares`."""
-        keys = [stream.key, state_of(stream.key), native.groups_of(stream.key)]
         more, spent = 1, []
         while more:
             _, more, part = await self._run(
-                "release", keys, group, member, limits.deliveries, _AT_ONCE, max(_IDLE_MS, limits.lock_ms)
+                "release", _keys(stream), group, member, limits.deliveries, _AT_ONCE, max(_IDLE_MS, limits.lock_ms)
             )
             spent += part
         return _spent(spent, stream.bits)
 
+    async def begin(self, stream: NativeStream, group: str, create_at: int | None) -> None:
+        """See `broker.log_ports.NativeShares`."""
+        await self._run("begin", _keys(stream), group, _id_before(create_at, stream.bits), "")
+
     async def alter(self, stream: NativeStream, group: str, offset: int) -> None:
         """See `broker.log_ports.NativeShares`."""
-        await self._run("reset", [stream.key, state_of(stream.key)], group, native.id_before(offset, stream.bits))
+        await self._run("begin", _keys(stream), group, _id_before(offset, stream.bits), "again")
 
     async def describe(self, stream: NativeStream, group: str) -> SharePosition | None:
         """See `broker.log_ports.NativeShares`."""
@@ -172,6 +175,14 @@ class RedisShares:
     async def delete(self, stream: NativeStream, group: str) -> bool:
         """See `broker.log_ports.NativeShares`."""
         return await self._consumers.forget_group(stream, group)
+
+
+def _keys(stream: NativeStream) -> list[str]:
+    return [stream.key, state_of(stream.key), native.groups_of(stream.key)]
+
+
+def _id_before(offset: int | None, bits: int) -> str:
+    return "$" if offset is None else native.id_before(offset, bits)
 
 
 def _ranges(entries: Iterable[tuple[bytes, int]], bits: int) -> Iterator[Delivered]:

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
 -- Acknowledge entries of a member of a share group: all of them, or none if the member does not have them all.
--- KEYS: stream, state
+-- KEYS: stream, state, groups
 -- ARGV: fencing epoch, group, member, maximum deliveries, number of single entries among the following; then for each
---       single entry 'done', 'release' or 'renew', and its id; then for each run of neighbors also its last id and the
---       number of its entries
+--       single entry 'done', 'release', 'renew' or 'gap', and its id; then for each run of neighbors also its last id and
+--       the number of its entries. The member need not have the entries of gaps.
 -- Reply: 0 if nothing changed, otherwise 1, and ids and numbers of deliveries of entries that were acknowledged instead
 --         of released, because they reached the maximum. Errors: FENCED, GONE, NOGROUP, WRONGTYPE.
 -- Parts: group, ids, partition, share
@@ -14,6 +14,9 @@ local stream, group, member, limit, singles = KEYS[1], ARGV[2], ARGV[3], tonumbe
 local no = refused(redis.call('HGET', KEYS[2], 'e'))
 if no then
   return no
+end
+if not has_begun(redis.call('HGET', KEYS[3], group)) then
+  return not_begun(group)
 end
 -- Entries of programs rarely have neighboring ids. Above this number, one call finds them all.
 local MANY = 8
@@ -48,7 +51,7 @@ end
 
 local done, again, renewed, spent = {}, {}, {}, {}
 local function take(kind, entry)
-  if kind == 'done' then
+  if kind == 'done' or kind == 'gap' then
     done[#done + 1] = entry[1]
   elseif kind == 'release' then
     again[#again + 1] = entry
@@ -69,7 +72,7 @@ for place = 6, 5 + 2 * singles, 2 do
   end
   if entry then
     take(ARGV[place], entry)
-  elseif not is_done(id) then
+  elseif ARGV[place] ~= 'gap' and not is_done(id) then
     return {0, spent}
   end
 end
@@ -79,7 +82,7 @@ for place = 6 + 2 * singles, #ARGV, 4 do
   if found.err then
     return redis.error_reply(found.err)
   end
-  if #found ~= want and (#found > 0 or not is_done(last)) then
+  if #found ~= want and ARGV[place] ~= 'gap' and (#found > 0 or not is_done(last)) then
     return {0, spent}
   end
   for _, entry in ipairs(found) do

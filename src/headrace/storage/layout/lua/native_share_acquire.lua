@@ -2,7 +2,7 @@
 -- Acquire entries for a member of a share group, which is the Redis consumer group of its name: released entries, then
 -- those whose lock has ended, then new ones.
 -- KEYS: stream, state, groups
--- ARGV: fencing epoch, group, member, id at which to create the group if missing, lock in milliseconds, maximum
+-- ARGV: fencing epoch, group, member, id at which to create the group if it was destroyed, lock in milliseconds, maximum
 --       deliveries, maximum entries, maximum pending entries of the group, maximum bytes, maximum bytes of the first,
 --       bytes and fields of the largest record, '1' to look for ended locks
 -- Reply: entries; numbers of deliveries of the first ones, which are not new; ids and numbers of deliveries of entries
@@ -19,6 +19,10 @@ local stream, group, member = KEYS[1], ARGV[2], ARGV[3]
 local no = refused(redis.call('HGET', KEYS[2], 'e'))
 if no then
   return no
+end
+local ours = redis.call('HGET', KEYS[3], group)
+if not has_begun(ours) then
+  return not_begun(group)
 end
 local lock, limit, most, window = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local room, first, largest, fields = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
@@ -82,12 +86,8 @@ if pending.err then
   redis.call('XGROUP', 'CREATE', stream, group, ARGV[4], 'MKSTREAM')
   pending = {}
 end
-local ours = redis.call('HGET', KEYS[3], group)
-if not ours or not string.find(ours, cjson.encode(member), 1, true) then
+if not string.find(ours, cjson.encode(member), 1, true) then
   local members = members_of(KEYS[3], group)
-  if not ours or not string.find(ours, cjson.encode(RELEASED), 1, true) then
-    members[#members + 1] = RELEASED
-  end
   members[#members + 1] = member
   redis.call('HSET', KEYS[3], group, cjson.encode(members))
 end

@@ -12,12 +12,14 @@ if no then
   return no
 end
 local most, spent = tonumber(ARGV[5]), {}
+if not has_begun(redis.call('HGET', KEYS[3], group)) then
+  return {0, 0, spent}
+end
 local pending = redis.pcall('XPENDING', stream, group, '-', '+', most, member)
 if pending.err then
   if string.sub(pending.err, 1, 7) ~= 'NOGROUP' then
     return redis.error_reply(pending.err)
   end
-  redis.call('HDEL', KEYS[3], group)
   return {0, 0, spent}
 end
 release(stream, group, pending, tonumber(ARGV[4]), spent)
@@ -43,9 +45,5 @@ for _, each in ipairs(members_of(KEYS[3], group)) do
     members[#members + 1] = each
   end
 end
-if #members > 0 then
-  redis.call('HSET', KEYS[3], group, cjson.encode(members))
-else
-  redis.call('HDEL', KEYS[3], group)
-end
+redis.call('HSET', KEYS[3], group, cjson.encode(members))
 return {released, 0, spent}

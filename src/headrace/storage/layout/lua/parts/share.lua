@@ -1,8 +1,19 @@
 -- Parts: members, size
--- Consumer with the entries that were released: any member of a share group may acquire them.
+-- Consumer with the entries that were released: any member of a share group may acquire them. It is among the members
+-- of a group that is a share group.
 local RELEASED = '~released'
+local MARK = cjson.encode(RELEASED)
 -- Milliseconds of idle time of a released entry: XAUTOCLAIM of a program also takes it.
 local LONG_IDLE = '9999999999'
+
+-- Whether a share group has begun, by its members in the groups hash (false: none).
+local function has_begun(members)
+  return members and string.find(members, MARK, 1, true) ~= nil
+end
+
+local function not_begun(group)
+  return redis.error_reply('GONE share group ' .. group .. ' has not begun in the partition')
+end
 
 -- Acknowledge entries of a group. ids: any number.
 local function acknowledge(stream, group, ids)
