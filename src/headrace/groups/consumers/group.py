@@ -97,15 +97,14 @@ class ConsumerGroup:
 
     def renew(self, request: ConsumerRequest, turn: Turn) -> bool:
         """Handle a heartbeat that changes nothing, as most do. Return False for another one."""
-        group = self._group
-        if not changes_nothing(group, request):
+        result = self.may_go_on(request)
+        if result is None:
             return False
+        group = self._group
         member = group.members[request.member_id]
         member.connection = max(member.connection, request.connection)
         turn.set_timer(timers.session(member.member_id), self._configs.of(group.name).consumer_session_timeout_ms)
-        turn.reply(
-            request.token, ConsumerHeartbeatResult(member_id=request.member_id, member_epoch=request.member_epoch)
-        )
+        turn.reply(request.token, result)
         return True
 
     def _resolve(self, event: Resolved, turn: Turn) -> None:
