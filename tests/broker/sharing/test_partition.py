@@ -8,8 +8,12 @@ from tests.harness.logs import appended, opened
 from tests.harness.memory import MemoryStorage
 
 from headrace.broker.partition.leader import LeaderPartition
+from headrace.broker.runtime.decompression import Decompression
+from headrace.broker.sharing.dead_letters import DeadLetterTopics
 from headrace.broker.sharing.partition import ShareFound, ShareLog
+from headrace.broker.topics.live import LiveTopic
 from headrace.groups.configs import GroupConfig
+from headrace.groups.sharing import partition as sharing
 from headrace.groups.sharing.partition import AckBatch, AckProblem
 from headrace.groups.sharing.state import NOT_BEGUN, ShareState
 from headrace.records.build import build
@@ -18,7 +22,28 @@ from headrace.topics.errors import Fenced, NotLeader, StorageUnavailable, Unknow
 from headrace.topics.model import Append
 
 STREAM, GROUP = "t:0", "g"
-ACCEPT, RELEASE = b"\1", b"\2"
+ACCEPT, RELEASE, REJECT = b"\1", b"\2", b"\3"
+
+
+class DeadLetters(DeadLetterTopics):
+    """A dead letter topic that takes everything, or is missing."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(self._no_topic, "default", lambda: None, Decompression(), clock)
+        self.taken: list[tuple[int, int, int]] = []
+        self.missing = False
+
+    @staticmethod
+    def _no_topic(name: str) -> LiveTopic:
+        raise AssertionError(name)
+
+    async def copy(self, group: str, log: LeaderPartition, letters: sharing.DeadLetters, config: GroupConfig) -> int:
+        assert (group, config.dead_letter_topic) == (GROUP, "dlq")
+        await asyncio.sleep(0)
+        if self.missing:
+            raise UnknownTopic("no topic 'dlq'")
+        self.taken.append(letters)
+        return letters.last + 1
 
 
 class World:
@@ -31,6 +56,7 @@ class World:
         self.log: LeaderPartition
         self.share: ShareLog
         self.woken: list[int] = []
+        self.topics = DeadLetters(self.clock)
 
     async def open(self, state: ShareState | None = None, batches: int = 4) -> None:
         self.log = await opened(self.storage, STREAM)
@@ -42,7 +68,9 @@ class World:
         await self.share.ready()
 
     def new(self) -> ShareLog:
-        share = ShareLog(GROUP, self.log, self.storage.shares, lambda: self.config, self.clock, self._begin)
+        share = ShareLog(
+            GROUP, self.log, self.storage.shares, lambda: self.config, self.clock, self._begin, self.topics
+        )
         share.watchers.watch(self.woken.append)
         return share
 
@@ -202,3 +230,55 @@ async def test_closing_wakes_who_waits(world: World) -> None:
     assert isinstance(await waiting[1], UnknownTopic)
     world.storage.shares.answers.set()
     await waiting[0]
+
+
+async def test_dead_letters_are_done_after_their_copies(world: World) -> None:
+    world.config = GroupConfig(dead_letter_topic="dlq", share_delivery_count_limit=2)
+    await world.fetch("a")
+    assert await world.ack("a", 0, 1, REJECT) is None
+    assert world.storage.shares.saved[-1].encode() == "1 0 2x1,6a1"
+    await settled()
+    assert world.topics.taken == [(0, 1, 1)]
+    assert world.stored.encode() == "1 2 6a1"
+    world.share.release("a")
+    await settled()
+    assert await world.fetch("b") == [(2, 2, 2)]
+    world.clock.advance(30_000)
+    await settled()
+    assert world.topics.taken == [(0, 1, 1), (2, 2, 2)]
+    assert world.stored.encode() == "1 3 5a1"
+
+
+async def test_dead_letters_wait_for_a_missing_topic_and_the_next_session(world: World) -> None:
+    world.config = GroupConfig(dead_letter_topic="dlq")
+    world.topics.missing = True
+    await world.fetch("a")
+    assert await world.ack("a", 0, 1, REJECT) is None
+    await settled()
+    assert world.topics.waiting == 2
+    assert world.topics.counters.failures == 1
+    done: list[int] = []
+    world.share.release("a")
+    world.share.retire(lambda: done.append(1))
+    await settled()
+    assert done == [1]
+    world.share.close()
+    assert world.stored.encode() == "1 0 2x1,6a1"
+    world.topics.missing = False
+    world.share = world.new()
+    await world.share.ready()
+    await settled()
+    assert world.topics.taken == [(0, 1, 1)]
+    assert world.stored.encode() == "1 2 6a1"
+
+
+async def test_it_retires_after_dead_letters_are_copied(world: World) -> None:
+    world.config = GroupConfig(dead_letter_topic="dlq")
+    await world.fetch("a")
+    rejecting = asyncio.ensure_future(world.ack("a", 0, 1, REJECT))
+    await asyncio.sleep(0)
+    world.share.retire(world.share.close)
+    assert await rejecting is None
+    await settled()
+    assert world.topics.taken == [(0, 1, 1)]
+    assert world.stored.encode() == "1 2 6a1"

@@ -18,6 +18,7 @@ from headrace.broker.partition.read import aborted_transactions
 from headrace.broker.partition.source import COMMITTED, UNCOMMITTED, Isolation, Watchers, aborted_are_known
 from headrace.broker.ports import ShareStorage
 from headrace.broker.runtime.clock import Clock, Timer
+from headrace.broker.sharing.dead_letters import DeadLetterCopies, DeadLetterTopics
 from headrace.groups.configs import GroupConfig
 from headrace.groups.sharing.partition import AckBatch, AckProblem, Acquired, SharePartition, ShareSettings
 from headrace.groups.sharing.state import NOT_BEGUN, ShareState
@@ -53,6 +54,7 @@ class ShareLog:
         config: Callable[[], GroupConfig],
         clock: Clock,
         begin: Callable[[LeaderPartition, GroupConfig], Awaitable[int]],
+        dead_letters: DeadLetterTopics,
     ) -> None:
         """Create it; `ready` loads it.
 
@@ -62,6 +64,7 @@ class ShareLog:
         self.log = log
         self.watchers = Watchers()
         """Called with 1 when records may be available, and with 0 when the partition is closed."""
+        self._dead_letters = DeadLetterCopies(group, log, dead_letters, config, clock, self._copied)
         self._storage = storage
         self._config = config
         self._clock = clock
@@ -121,15 +124,23 @@ class ShareLog:
         self._settings = self._wanted_settings()
         self._leader_epoch, self._term = leader_epoch, term
         self._core = SharePartition(state, self._settings)
-        # A leader may have ended during the last delivery of a record.
+        # A leader may have ended during the last delivery of a record, or before it copied dead letters.
         self._write_soon()
+        self._dead_letters.look(self._core)
 
     def retire(self, done: Callable[[], None]) -> None:
-        """Call `done` when all decisions are stored. It may close the partition."""
-        if self._writing is None:
-            done()
-        else:
-            self._retired = done
+        """Call `done` when all decisions are stored, and dead letters are copied or cannot be.
+
+        It may close the partition.
+        """
+        self._retired = done
+        self._retire()
+
+    def _retire(self) -> None:
+        copying = self._dead_letters.waiting and not self._dead_letters.failing
+        if self._retired is not None and self._writing is None and not copying:
+            retired, self._retired = self._retired, None
+            retired()
 
     def close(self) -> None:
         """Forget the state: the last session of the group has ended, or the server stops."""
@@ -138,6 +149,7 @@ class ShareLog:
 
     def _forget(self, error: TopicError) -> None:
         self._core = None
+        self._dead_letters.close()
         self._leader_epoch = -1
         if self._timer is not None:
             self._timer.cancel()
@@ -255,7 +267,9 @@ class ShareLog:
 
     def _wanted_settings(self) -> ShareSettings:
         config = self._config()
-        return ShareSettings(config.share_delivery_count_limit, config.share_partition_max_record_locks)
+        return ShareSettings(
+            config.share_delivery_count_limit, config.share_partition_max_record_locks, bool(config.dead_letter_topic)
+        )
 
     # Decisions
 
@@ -320,6 +334,8 @@ class ShareLog:
                 error = await self._store(state, term)
                 if error is None:
                     core.stored()
+                    if self._core is core:
+                        self._dead_letters.look(core)
                 else:
                     core.lost()
                 self._answer(waiting, error)
@@ -332,9 +348,11 @@ class ShareLog:
         if error is None or self._waiting:
             # A state that was loaded in the meantime may have decisions too.
             self._write_soon()
-        if self._retired is not None and self._writing is None:
-            retired, self._retired = self._retired, None
-            retired()
+        self._retire()
+
+    def _copied(self) -> None:
+        self._write_soon()
+        self._retire()
 
     async def _store(self, state: ShareState, term: int) -> Exception | None:
         try:

@@ -11,6 +11,7 @@ from headrace.broker.partition.timestamps import FoundOffset
 from headrace.broker.ports import ShareStorage
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.runtime.scheduler import CooperativeScheduler
+from headrace.broker.sharing.dead_letters import DeadLetterTopics
 from headrace.broker.sharing.partition import ShareLog
 from headrace.broker.sharing.session import Place, ShareSession, ShareSessions
 from headrace.broker.topics.table import TopicTable
@@ -37,6 +38,7 @@ class ShareTable:
         clock: Clock,
         lane: CooperativeScheduler,
         find_time: FindTime,
+        dead_letters: DeadLetterTopics,
     ) -> None:
         """`clock` is the one for members' timeouts: it pauses with this process."""
         self._topics = topics
@@ -45,6 +47,7 @@ class ShareTable:
         self._clock = clock
         self._lane = lane
         self._find_time = find_time
+        self._dead_letters = dead_letters
         self._begun: dict[tuple[str, str], int] = {}
         """Group and stream -> state epoch that storage has at least, of groups that this broker coordinates."""
         self._shares: dict[tuple[str, str], ShareLog] = {}
@@ -61,7 +64,7 @@ class ShareTable:
         share = self._shares.get((group, log.stream))
         if share is None or share.log is not log:
             config = partial(self._configs.of, group)
-            share = ShareLog(group, log, self._storage, config, self._clock, self._begin)
+            share = ShareLog(group, log, self._storage, config, self._clock, self._begin, self._dead_letters)
             self._shares[group, log.stream] = share
         return share
 
