@@ -298,7 +298,7 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
             isinstance(event, Heartbeat)
             and self.writing_since_ms is not None
             and not self.closed
-            and self.machine.classic.may_go_on(event)
+            and self.machine.may_go_on(event)
         ):
             # A blocked Redis must not expire members.
             future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
@@ -367,7 +367,7 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
     def restore(self) -> list[Effect]:
         """See `Runner`."""
         self.machine, effects = Group.restore(
-            self._snapshot.stored, self._table.settings, self._table.now(), self._table.configs
+            self._snapshot.stored, self._table.settings, self._table.now(), self._table.configs, self._table.watch.facts
         )
         self._aimed = _target_epoch(self.machine)
         if not self.closed:
