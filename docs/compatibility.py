@@ -13,16 +13,16 @@ from headrace.oci.api.registry import OPERATIONS
 ROOT = Path(__file__).parents[1]
 SERVED = {
     "Records": (0, 1, 2, 21, 22, 23),
-    "Consumer groups": (8, 9, 10, 11, 12, 13, 14, 15, 16, 42, 47),
+    "Groups": (8, 9, 10, 11, 12, 13, 14, 15, 16, 42, 47, 68, 69),
+    "Share groups": (76, 77, 78, 79, 90, 91, 92),
+    "Transactions": (24, 25, 26, 27, 28, 61, 65, 66),
     "Topics and configuration": (3, 19, 20, 32, 33, 37, 44, 74, 75),
     "Security and quotas": (17, 29, 30, 31, 36, 48, 49, 50, 51),
 }
 """Subjects, and the keys of their APIs."""
 CLUSTER = "Versions, brokers and replicas"
 UNSERVED = {
-    "Transactions": (24, 25, 26, 27, 28, 61, 65, 66),
-    "Consumer group protocol of KIP-848": (68, 69),
-    "Share groups (KIP-932)": (76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92),
+    "Share groups (KIP-932)": (76, 77, 78, 79, 90, 91, 92),
     "Groups of Kafka Streams (KIP-1071)": (88, 89),
     "Delegation tokens": (38, 39, 40, 41),
     "Metrics of clients (KIP-714)": (71, 72),
@@ -39,7 +39,7 @@ DIFFERENCES = (
     "| replication | by the brokers | by Redis; each record is stored once |",
     "| `cleanup.policy` | `delete`, `compact` or both | the same |",
     "| transactions | yes | yes |",
-    "| group protocols | classic, consumer, share, streams | classic |",
+    "| group protocols | classic, consumer, share, streams | classic, consumer |",
     "| rate limits of OCI | enforced | none, unless you set `oci.limits=strict` |",
     "| Kafka endpoint of OCI | a documented subset | all APIs above, unless you set `oci.kafka=strict` |",
     "| request signatures of OCI | verified | parsed only, unless you set `oci.auth=verify` |",
@@ -53,7 +53,8 @@ def served() -> Iterator[tuple[str, str]]:
     """Yield (subject, names) of the Kafka APIs that the server advertises."""
     left = dict(sorted(APIS.items()))
     for subject, keys in SERVED.items():
-        yield subject, ", ".join(_linked(left.pop(key).name) for key in keys if key in left)
+        if known := [left.pop(key).name for key in keys if key in left]:
+            yield subject, ", ".join(map(_linked, known))
     yield CLUSTER, ", ".join(_linked(api.name) for api in left.values())
 
 
@@ -65,7 +66,8 @@ def unserved() -> Iterator[tuple[str, str]]:
     """Yield (feature, names) of the Kafka APIs that the server does not have."""
     missing = {key: _camel(name) for key, name in api_key_map.items() if key not in APIS}
     for feature, keys in UNSERVED.items():
-        yield feature, ", ".join(missing.pop(key) for key in keys if key in missing)
+        if names := [missing.pop(key) for key in keys if key in missing]:
+            yield feature, ", ".join(names)
     yield AMONG_BROKERS, ", ".join(missing.values())
 
 

@@ -9,6 +9,7 @@ from uuid import UUID
 from headrace.groups.configs import Configs, GroupConfig, NewerGroupSettings
 from headrace.groups.consumers.description import ConsumerGroupDescription
 from headrace.groups.consumers.events import (
+    Assign,
     ConsumerHeartbeat,
     ConsumerHeartbeatResult,
     Resolve,
@@ -163,6 +164,11 @@ class ConsumerContext(GroupContext):
             if isinstance(effect, Resolve)
             for name, each in effect.patterns.items()
         }
+
+    @property
+    def assigns(self) -> list[Assign]:
+        """Targets that the last event asked to compute."""
+        return [effect for effect in self.effects if isinstance(effect, Assign)]
 
     def refused(self, result: ConsumerHeartbeatResult) -> GroupError | None:
         """The error of a heartbeat that changed nothing in storage."""

@@ -29,6 +29,7 @@ from headrace.broker.partition.timestamps import FoundOffset, Searcher
 from headrace.broker.ports import Storage, TopicStorage
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.services import Services
+from headrace.broker.sharing.dead_letters import DeadLetterTopics
 from headrace.broker.topics import retention
 from headrace.broker.topics.cleaner import Cleaner, keep_cleaning
 from headrace.broker.topics.internal import consumer_offsets
@@ -179,6 +180,10 @@ class Broker:
         """URL of the storage without a password, for clients that may read it. None: not published."""
         self.unopened = OfflinePartitions(self.topics, self.clock)
         self._others = others
+        self.dead_letters = DeadLetterTopics(
+            self.topics.get, cluster, lambda: parts.append_batch, parts.decompression, clock
+        )
+        """Copies of records that share groups give up."""
         self._late = LateTransactions(
             self.topics, clock, parts.lane, lambda: self.settings.transactions.max_timeout_ms, self._may_end
         )

@@ -18,6 +18,7 @@ from headrace.broker.runtime.budget import LARGE_READS_BYTES, ReadBudget
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.runtime.decompression import Decompression
 from headrace.broker.runtime.scheduler import CooperativeScheduler
+from headrace.broker.topics.live import AppendBatch
 from headrace.broker.topics.record_checker import RecordChecker
 
 
@@ -70,5 +71,7 @@ class Services:
         self.running = running or clock
         self.transaction_peers: TransactionPeers | None = None
         """The other brokers, for transactions. None: a single server, or one that starts."""
+        self.append_batch: AppendBatch | None = None
+        """Appends at any leader. None: this server leads everything."""
         self.refusal: Callable[[], str] = str
         """Returns why the server accepts no records; empty: it does."""

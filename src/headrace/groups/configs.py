@@ -95,6 +95,10 @@ class GroupConfig(msgspec.Struct, frozen=True, kw_only=True):
     """`share.isolation.level` is `read_committed`."""
     share_renew_acknowledge_enable: bool = True
     """Whether members may renew locks (KIP-1222)."""
+    dead_letter_topic: str = ""
+    """Topic of archived records of a share group (KIP-1191). Empty: none."""
+    dead_letter_copy: bool = True
+    """Whether the dead letter topic gets whole records, not only their origins."""
 
 
 class NewerGroupSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,10 +12,17 @@ from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.classic.states import GroupState
 from headrace.groups.configs import Configs, MigrationPolicy
 from headrace.groups.consumers.classic_members import Facts, no_facts
-from headrace.groups.consumers.events import JOIN_EPOCH, ConsumerHeartbeat, ConsumerRequest, Resolved, TopicsChanged
+from headrace.groups.consumers.events import (
+    JOIN_EPOCH,
+    Assigned,
+    ConsumerHeartbeat,
+    ConsumerRequest,
+    Resolved,
+    TopicsChanged,
+)
 from headrace.groups.consumers.group import ConsumerGroup
 from headrace.groups.description import GroupDescription, Moved, described_as_balanced
-from headrace.groups.effects import Effect
+from headrace.groups.effects import Effect, HeartbeatResult, Result
 from headrace.groups.errors import GroupError, InstanceError, InstanceProblem
 from headrace.groups.events import (
     ClassicEvent,
@@ -26,6 +33,7 @@ from headrace.groups.events import (
     Heartbeat,
     Join,
     Leave,
+    Request,
     Sync,
     TimerFired,
     TransactionLost,
@@ -47,7 +55,7 @@ from headrace.groups.instances.events import (
 from headrace.groups.instances.group import BalancedGroup
 from headrace.groups.instances.model import Reservation
 from headrace.groups.instances.requests import unreserved
-from headrace.groups.kinds import KINDS, TIMERS, KindEvent, KindGroup, OtherMembers, fault, part_for, restored
+from headrace.groups.kinds import KINDS, TIMERS, KindEvent, KindGroup, OtherMembers, at_once, fault, part_for, restored
 from headrace.groups.model import (
     DropBalanced,
     DropField,
@@ -158,7 +166,7 @@ class Group:
                     turn.refuse(event, GroupError.GROUP_ID_NOT_FOUND, f"Group {self.name} is not a share group.")
             case DeleteGroup() | TimerFired() | TopicsChanged() | DropTopic():
                 self.sharing.take(event, turn)
-            case Resolved() | TransactionLost():
+            case Resolved() | Assigned() | TransactionLost():
                 pass  # A share group has neither patterns nor committed offsets.
             case _:
                 if event.token is not None:
@@ -179,7 +187,7 @@ class Group:
                 self._drop_topic(event, turn)
             case ConsumerHeartbeat():
                 self._member_request(event, turn)
-            case TopicsChanged() | Resolved():
+            case TopicsChanged() | Resolved() | Assigned():
                 self._tell_part(event, turn)
             case TimerFired(key) if self.part is not None and key.kind in TIMERS:
                 self._tell_part(event, turn)
@@ -209,7 +217,7 @@ class Group:
             self.part.take(event, turn)
 
     def _member_request(self, request: ConsumerRequest, turn: Turn) -> None:
-        """Handle a request of a member of a newer kind, whose first one makes an unused group one of its kind."""
+        """Handle a request of a member of a newer kind. The first one sets the kind of an unused group."""
         kind = KINDS[type(request)]
         if self.classic.state is GroupState.DEAD:
             # The client retries, and finds or creates a live group.
@@ -296,7 +304,7 @@ class Group:
             conversion.downgrade(part, self.classic, turn)
             self.balanced.part = None
 
-    def may_go_on(self, request: Heartbeat) -> bool:
+    def _may_go_on(self, request: Heartbeat) -> bool:
         """Return whether a classic member's heartbeat would succeed."""
         if isinstance(self.part, ConsumerGroup):
             return self.part.may_go_on_classic(request)
@@ -437,6 +445,14 @@ class Group:
         """Approximate bytes of committed and pending offsets."""
         size = self._positions.size
         return size and size + GROUP_BYTES
+
+    def at_once(self, request: Request) -> Result | None:
+        """Return the result of a heartbeat that changes nothing. None: another request."""
+        if isinstance(request, Heartbeat):
+            return HeartbeatResult() if self._may_go_on(request) else None
+        if isinstance(request, ShareHeartbeat):
+            return self.sharing.going_on(request) if self.sharing.may_go_on(request) else None
+        return at_once(self.part, request)
 
     @property
     def deadlines(self) -> Mapping[TimerKey, int]:

@@ -1,7 +1,6 @@
-"""Which part of a group handles its members' requests: the group's kind.
+"""Kinds of groups. Each newer kind has a part, a `KindGroup`, that handles its members' requests.
 
-A classic group may have sections with OCI instances. A group of a newer kind has one part of its own, a `KindGroup`.
-A new kind adds its part and its events to `part_for`, `restored` and `KINDS`, and nothing else decides by kind.
+Only this module decides by kind.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,8 +11,9 @@ from headrace.groups.consumers import heartbeat
 from headrace.groups.consumers.events import ConsumerHeartbeat, ConsumerNotice, ConsumerRequest
 from headrace.groups.consumers.group import ConsumerGroup
 from headrace.groups.description import GroupDescription, Moved
+from headrace.groups.effects import Result
 from headrace.groups.errors import GroupError
-from headrace.groups.events import Commit, DropTopic, TimerFired, TxnOffsetCommit
+from headrace.groups.events import Commit, DropTopic, Request, TimerFired, TxnOffsetCommit
 from headrace.groups.instances.group import BalancedGroup
 from headrace.groups.model import GroupHeader, GroupKind, StoredGroup, TopicPartition
 from headrace.groups.timers import TimerKind
@@ -29,7 +29,7 @@ KindEvent = ConsumerRequest | ConsumerNotice | TimerFired | DropTopic
 
 
 class KindGroup(Protocol):
-    """The part of a group with members of a newer kind. It shares the group's committed offsets and timers."""
+    """The part of a group with members of a newer kind."""
 
     @property
     def kind(self) -> GroupKind:
@@ -82,18 +82,25 @@ class KindGroup(Protocol):
 
 
 def fault(request: ConsumerRequest, limits: NewerGroupSettings) -> tuple[GroupError, str] | None:
-    """Return what is wrong with a member's request, whatever the group, and Kafka's message."""
+    """Return what is wrong with a member's request in any group, and Kafka's message."""
     return heartbeat.fault(request, limits)
 
 
+def at_once(part: KindGroup | None, request: Request) -> Result | None:
+    """Return the result of a request that changes nothing. None: it may."""
+    if isinstance(part, ConsumerGroup) and isinstance(request, ConsumerHeartbeat):
+        return part.may_go_on(request)
+    return None
+
+
 def part_for(kind: GroupKind, name: str, limits: NewerGroupSettings, configs: Configs, epoch: int) -> KindGroup:
-    """Return the part of a group that becomes one of a newer kind. `epoch`: its generation or epoch so far."""
+    """Return the part of a group without members. `epoch`: its generation or epoch so far."""
     assert kind is GroupKind.CONSUMER, kind
     return ConsumerGroup(name, limits, configs, epoch)
 
 
 def restored(stored: StoredGroup, limits: NewerGroupSettings, configs: Configs, turn: Turn) -> KindGroup | None:
-    """Return the part of a stored group, and set its timers. None: the group is classic."""
+    """Return the part of a stored group. None: the group is classic."""
     header = stored.header
     if header is None or header.kind is GroupKind.CLASSIC:
         return None
@@ -102,7 +109,7 @@ def restored(stored: StoredGroup, limits: NewerGroupSettings, configs: Configs, 
 
 
 class OtherMembers(dict[str, BalancedGroup]):
-    """What a classic group must know of other members (`classic.membership.OtherApis`): sections by topic, and more."""
+    """Sections by topic, and the part of a newer kind (`classic.membership.OtherApis`)."""
 
     part: KindGroup | None = None
     """The part of a newer kind."""

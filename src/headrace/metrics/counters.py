@@ -127,6 +127,18 @@ class StoreCounters:
         """Now: bytes acknowledged from the journal that Redis is not yet known to have."""
 
 
+class DeadLetterCounters:
+    """Dead letters of share groups in a virtual cluster."""
+
+    __slots__ = ("copied", "failures")
+
+    def __init__(self) -> None:
+        self.copied = 0
+        """Records that dead letter topics got."""
+        self.failures = 0
+        """Failed attempts to copy some."""
+
+
 class Counters:
     """Counters of a server, except those of topics."""
 

@@ -420,7 +420,10 @@ def open_api(
     """Return the API and its endpoint for other brokers, or None. Without `catching_up` and `peers` none exist."""
     if catching_up is None or peers is None:
         return OciApp(service, clients, counters), None
-    service.puts = AppendRouter(peers, clusters, catching_up)
+    service.puts = router = AppendRouter(peers, clusters, catching_up)
+    clusters.services.append_batch = lambda cluster, topic, index, batch: router.put(
+        clusters.get(cluster), topic, index, batch
+    )
     app = OciApp(service, SealAuthenticator(peers.seals, clients), counters)
     app.groups, app.catching_up = GroupForwarder(peers, clusters), catching_up
     return app, AppendApp(clusters, peers.seals)

@@ -18,6 +18,7 @@ MAX_LONG = 2**63 - 1
 _AS_RETENTION = -2
 CLEANUP_POLICY = "cleanup.policy"
 COMPACT, DELETE = "compact", "delete"
+DEAD_LETTERS = "errors.deadletterqueue.group.enable"
 MIN_INSYNC = "min.insync.replicas"
 _MOST_COPIES = 16
 """Maximum replicas. A broker opens one connection per primary and requested number."""
@@ -100,6 +101,9 @@ TOPIC_KEYS: tuple[ConfigKey, ...] = (
                 "<topic>-<record>.")
         for part in Part
     ),
+    ConfigKey(DEAD_LETTERS, ConfigType.BOOLEAN, "false",
+        doc="Whether groups may name the topic as their dead letter topic. The server then writes records of other "
+            "topics to it (KIP-1191)."),
     ConfigKey("segment.bytes", ConfigType.INT, "1073741824", minimum=14, effective=False, doc=_UNUSED),
     ConfigKey("segment.ms", ConfigType.LONG, "604800000", minimum=1, effective=False, doc=_UNUSED),
     ConfigKey("segment.jitter.ms", ConfigType.LONG, "0", minimum=0, effective=False, doc=_UNUSED),
@@ -175,6 +179,8 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     """None: the topic is not compacted."""
     checks: RecordChecks | None = None
     """Checks of each record. None: records are not read."""
+    dead_letters: bool = False
+    """Whether it may be a group's dead letter topic."""
 
 
 def resolve(config: Mapping[str, str], defaults: TopicDefaults) -> TopicConfig:
@@ -233,6 +239,7 @@ def resolve(config: Mapping[str, str], defaults: TopicDefaults) -> TopicConfig:
         if compacted
         else None,
         checks=checks_of(compacted=compacted, key=strategy(Part.KEY), value=strategy(Part.VALUE)),
+        dead_letters=_value(DEAD_LETTERS, config, defaults).lower() == "true",
     )
 
 

@@ -62,6 +62,8 @@ def test_the_brokers_settings_are_the_defaults_and_a_groups_own_override_them() 
         ("share.isolation.level", "READ_COMMITTED", "read_committed or read_uncommitted"),
         ("share.renew.acknowledge.enable", "maybe", "true or false"),
         ("streams.session.timeout.ms", "46000", "Unknown group config name"),
+        ("errors.deadletterqueue.topic.name", "a/b", "has a character other than"),
+        ("errors.deadletterqueue.copy.record.enable", "1", "true or false"),
     ],
 )
 def test_unknown_and_invalid_values_are_refused_as_kafka_does(name: str, value: str, message: str) -> None:

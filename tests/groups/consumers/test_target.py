@@ -5,6 +5,8 @@ from tests.harness.consumers import FLIGHTS, ConsumerContext
 
 from headrace.groups import timers
 from headrace.groups.configs import GroupConfig
+from headrace.groups.consumers.events import Assigned
+from headrace.groups.consumers.target import LARGEST_AT_ONCE, targets_of
 from headrace.groups.model import TopicFacts
 
 
@@ -31,6 +33,60 @@ def test_members_of_a_large_group_wait_for_a_common_target() -> None:
     assert ctx.described.target_epoch == ctx.described.epoch == 4
     ctx.settle("A", "B", "C")
     assert sum(len(ctx.has(each)) for each in "ABC") == 2_000
+
+
+class TestOfATargetThatTakesLong:
+    """It is computed outside the event loop."""
+
+    @pytest.fixture
+    def ctx(self) -> ConsumerContext:
+        ctx = ConsumerContext()
+        ctx.facts["flights"] = TopicFacts(FLIGHTS, LARGEST_AT_ONCE)
+        ctx.enter("A")
+        return ctx
+
+    def test_members_wait_for_it(self, ctx: ConsumerContext) -> None:
+        (assign,) = ctx.assigns
+        assert (ctx.epochs["A"], ctx.has("A"), ctx.described.state.value) == (1, [], "Assigning")
+        assert ctx.beat("A").waits
+        assert ctx.assigns == []
+        ctx.send(Assigned(assign, targets_of(assign)))
+        assert len(dict(ctx.beat("A").assignment or ())[FLIGHTS]) == LARGEST_AT_ONCE
+        assert ctx.epochs["A"] == 2
+
+    def test_an_outdated_one_is_computed_again(self, ctx: ConsumerContext) -> None:
+        (assign,) = ctx.assigns
+        ctx.enter("B")
+        ctx.send(Assigned(assign, targets_of(assign)))
+        assert (ctx.described.target_epoch, len(ctx.assigns)) == (1, 1)
+        (assign,) = ctx.assigns
+        ctx.send(Assigned(assign, targets_of(assign)))
+        ctx.settle("A", "B")
+        assert ctx.epochs == {"A": 3, "B": 3}
+
+    def test_a_group_that_always_changes_has_a_target_at_last(self, ctx: ConsumerContext) -> None:
+        for name in "BC":
+            (assign,) = ctx.assigns
+            ctx.enter(name)
+            ctx.send(Assigned(assign, targets_of(assign)))
+        assert ctx.assigns == []
+        assert ctx.described.target_epoch == ctx.described.epoch
+
+    def test_one_of_a_restored_group_is_discarded(self, ctx: ConsumerContext) -> None:
+        (assign,) = ctx.assigns
+        ctx.restart()
+        ctx.send(Assigned(assign, targets_of(assign)))
+        assert ctx.described.target_epoch == 1
+        ctx.change_topics(flights=TopicFacts(FLIGHTS, 4))
+        assert ctx.beat("A").assignment == ((FLIGHTS, (0, 1, 2, 3)),)
+
+    def test_a_failed_one_is_tried_again(self, ctx: ConsumerContext) -> None:
+        (assign,) = ctx.assigns
+        ctx.send(Assigned(assign, None))
+        ctx.beat("A")
+        assert ctx.assigns == []
+        ctx.sleep(1_000)
+        assert len(ctx.assigns) == 1
 
 
 def test_a_configured_interval_is_exact() -> None:

@@ -47,7 +47,7 @@ def test_a_group_that_does_not_exist_has_the_brokers_defaults(wire: Wire, topic:
     found = config_of(wire, topic, include_synonyms=True, include_documentation=True)
     assert (found.error_code, found.resource_type, found.resource_name) == (0, 32, topic)
     entries = {each.name: each for each in found.configs}
-    assert len(entries) == 12
+    assert len(entries) == 14
     session = entries["consumer.session.timeout.ms"]
     assert (session.value, session.config_source, session.read_only, session.config_type) == (
         "45000",

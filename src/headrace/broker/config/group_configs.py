@@ -20,9 +20,11 @@ from headrace.topics.config_keys import (
     Value,
     suggestion,
 )
-from headrace.topics.errors import InvalidConfig
+from headrace.topics.errors import InvalidConfig, InvalidTopicName
+from headrace.topics.model import check_name
 
 _RESET = "share.auto.offset.reset"
+_DEAD_LETTERS = "errors.deadletterqueue.topic.name"
 _PREFIX = "group."
 _BROKER = {key.name: key for key in NEWER_GROUP_KEYS}
 _OVERRIDES = (
@@ -54,6 +56,12 @@ GROUP_KEYS: tuple[ConfigKey, ...] = (
         doc="Whether a share group gets only committed records of transactions."),
     ConfigKey("share.renew.acknowledge.enable", ConfigType.BOOLEAN, "true",
         doc="Whether members of a share group may renew the locks of records."),
+    ConfigKey(_DEAD_LETTERS, ConfigType.STRING, "",
+        doc="Topic for the records that members of a share group reject, or that reach the delivery limit (KIP-1191). "
+            "The topic needs errors.deadletterqueue.group.enable=true. Empty: these records are only archived."),
+    ConfigKey("errors.deadletterqueue.copy.record.enable", ConfigType.BOOLEAN, "true",
+        doc="Whether the dead letter topic gets the whole record (Kafka's default is false). Otherwise it gets headers "
+            "with the origin of the record."),
 )  # fmt: skip
 """All keys of a group. Others are rejected."""
 
@@ -171,6 +179,8 @@ def resolve(config: Mapping[str, str], defaults: GroupDefaults) -> GroupConfig:
         share_auto_offset_reset=OffsetReset.parse(_text(_RESET, config)),
         share_read_committed=_text("share.isolation.level", config) == "read_committed",
         share_renew_acknowledge_enable=_text("share.renew.acknowledge.enable", config).lower() == "true",
+        dead_letter_topic=_text(_DEAD_LETTERS, config),
+        dead_letter_copy=_text("errors.deadletterqueue.copy.record.enable", config).lower() == "true",
     )
 
 
@@ -205,6 +215,8 @@ def _parse(name: str, text: str) -> Value:
         value = _BY_NAME[name].parse(text)
         if name == _RESET:
             OffsetReset.parse(text.strip())
-    except ValueError as error:
+        if name == _DEAD_LETTERS and text.strip():
+            check_name(text.strip())
+    except (ValueError, InvalidTopicName) as error:
         raise InvalidConfig(f"{name}={text}: {error}") from None
     return value

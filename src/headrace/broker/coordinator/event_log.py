@@ -26,7 +26,11 @@ _MOST_KEPT = 1_000
 _log = structlog.get_logger("headrace.broker.coordinator")
 
 _EXPIRED: Final[dict[TimerKind, Callable[[Client], str]]] = {
-    TimerKind.SESSION: lambda client: f"no heartbeat for {_seconds(client.session_timeout_ms)}",
+    TimerKind.SESSION: lambda client: (
+        f"no heartbeat for {_seconds(client.session_timeout_ms)}"
+        if client.session_timeout_ms
+        else "no heartbeat within its session timeout"
+    ),
     TimerKind.JOIN: lambda client: f"it did not rejoin within {_seconds(client.rebalance_timeout_ms)}",
     TimerKind.SYNC: lambda client: f"it did not sync within {_seconds(client.rebalance_timeout_ms)}",
     TimerKind.REVOCATION: lambda client: (

@@ -11,6 +11,7 @@ from typing import Protocol
 import structlog
 
 from headrace.aio.tasks import end
+from headrace.broker.coordinator.assignments import Assignments
 from headrace.broker.coordinator.coordination import Coordination
 from headrace.broker.coordinator.event_log import GroupEventLog, MemberEvents
 from headrace.broker.coordinator.pattern_subscriptions import PatternSubscriptions
@@ -20,8 +21,8 @@ from headrace.broker.partition.partition import Partition
 from headrace.broker.ports import GroupStorage
 from headrace.broker.runtime.clock import Timer
 from headrace.groups.configs import Configs
-from headrace.groups.consumers.events import Resolve
-from headrace.groups.effects import Effect, HeartbeatResult, Result, refusal
+from headrace.groups.consumers.events import Assign, ConsumerHeartbeat, Resolve
+from headrace.groups.effects import Effect, Result, refusal
 from headrace.groups.errors import GroupError
 from headrace.groups.events import DropTopic, Event, Heartbeat, Notice, Request, TimerFired
 from headrace.groups.group import Group
@@ -259,6 +260,10 @@ class GroupHost(Host, Protocol):
         """Patterns of members."""
 
     @property
+    def assignments(self) -> Assignments:
+        """Computation of large targets."""
+
+    @property
     def watch(self) -> TopicWatch:
         """Notices of changed topics."""
 
@@ -294,31 +299,18 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
 
     def request(self, event: Request) -> "asyncio.Future[Result]":
         """Queue a request."""
-        if (
-            isinstance(event, Heartbeat)
-            and self.writing_since_ms is not None
-            and not self.closed
-            and self.machine.may_go_on(event)
-        ):
+        beats = isinstance(event, _HEARTBEATS) and self.writing_since_ms is not None and not self.closed
+        result = self.machine.at_once(event) if beats else None
+        if isinstance(event, _HEARTBEATS) and result is not None:
             # A blocked Redis must not expire members.
             future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-            future.set_result(HeartbeatResult(error=None))
-            self._renew(event)
+            future.set_result(result)
+            if event.member_id not in self._seen_alive:
+                # It renews the session after the write.
+                self._seen_alive.add(event.member_id)
+                self.post(event)
             return future
-        if isinstance(event, ShareHeartbeat) and self.writing_since_ms is not None and not self.closed:
-            sharing = self.machine.sharing
-            if sharing.may_go_on(event):
-                self._renew(event)
-                done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-                done.set_result(sharing.going_on(event))
-                return done
         return self.submit(event.token, event)
-
-    def _renew(self, event: Heartbeat | ShareHeartbeat) -> None:
-        """Renew a session after the write, because the member is answered already."""
-        if event.member_id not in self._seen_alive:
-            self._seen_alive.add(event.member_id)
-            self.post(event)
 
     def drop(self, drop: DropTopic) -> None:
         """Stop serving the state of a deleted topic."""
@@ -332,13 +324,15 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
 
     def handle(self, event: Event, arrived_ms: int) -> list[Effect]:
         """See `Runner`."""
-        if isinstance(event, Heartbeat | ShareHeartbeat):
+        if isinstance(event, _HEARTBEATS):
             self._seen_alive.discard(event.member_id)
         began_ns = perf_counter_ns()
         effects = self.machine.handle(event, self._table.now(), arrived_ms, self._table.memory.room)
         if self._aimed != (aimed := _target_epoch(self.machine)):
             self._aimed = aimed
             self._table.memory.assignments.add((perf_counter_ns() - began_ns) // 1_000)
+        if isinstance(event, ConsumerHeartbeat) and event.topics:
+            self._check_facts(event, event.topics)
         self._count()
         self._teller.look(self.machine, event)
         return effects
@@ -352,10 +346,18 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
         part = self.machine.part
         self._held.now(self.machine.member_bytes, self.machine.offset_bytes, 0 if part is None else part.size)
 
+    def _check_facts(self, event: ConsumerHeartbeat, topics: Iterable[str]) -> None:
+        """Topics of a first subscription may have changed while the request waited."""
+        notice = self._table.watch.notice(topics)
+        if notice is not None and any(event.facts.get(name) != facts for name, facts in notice.facts.items()):
+            asyncio.get_running_loop().call_soon(self.post, notice)
+
     def perform(self, command: Command) -> None:
         """See `Runner`."""
         if isinstance(command, Resolve):
             self._table.patterns.resolve(self.name, command.patterns)
+        elif isinstance(command, Assign):
+            self._table.assignments.begin(command, self.post)
         else:
             super().perform(command)
 
@@ -480,5 +482,7 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
         return self._snapshot.nothing and not (self.busy or self.machine.guarded)
 
 
+_HEARTBEATS = (Heartbeat, ConsumerHeartbeat, ShareHeartbeat)
+"""Requests that may be answered during a write."""
 _SHORT = 8
 """Fraction (1/8) of remaining memory at which a shortage is logged."""

@@ -6,6 +6,7 @@ from uuid import uuid4
 import structlog
 from msgspec import structs
 
+from headrace.broker.coordinator.assignments import Assignments
 from headrace.broker.coordinator.coordination import Coordination, of_one_server
 from headrace.broker.coordinator.coordinator import Coordinator, Unready
 from headrace.broker.coordinator.event_log import MemberEvents
@@ -39,7 +40,7 @@ from headrace.machines.effects import Now
 _log = structlog.get_logger("headrace.broker.coordinator")
 
 _SOON_MS = 100
-"""Interval of heartbeats of a member whose partitions are about to change."""
+"""Shortest interval of heartbeats of a member whose partitions are about to change."""
 _SHORTEST_MS = 300
 """Shortest interval of others (Kafka: 5 s)."""
 LONGEST_NAME = 1_024
@@ -86,6 +87,7 @@ class GroupCoordinator(Coordinator[GroupRunner]):
             self.lane,
             settings.newer.consumer_regex_refresh_interval_ms,
         )
+        self.assignments = Assignments()
         self.watch = TopicWatch(self.topics.facts, self.topics.stored_facts, self._here.values, self.lane)
 
     def _post(self, group: str, event: Resolved) -> None:
@@ -99,9 +101,10 @@ class GroupCoordinator(Coordinator[GroupRunner]):
         self.patterns.topics_changed((name,))
 
     def heartbeat_interval_ms(self, group: str, kind: GroupKind, *, waits: bool) -> int:
-        """Return the interval of a member's heartbeats. All members send about a thousand per second, or fewer.
+        """Return the interval of a member's heartbeats (decision 0142).
 
-        `waits`: its partitions are about to change.
+        All members send about a thousand per second, or fewer, and twice as many while they wait. `waits`: the member's
+        partitions are about to change.
         """
         config = self.configs.of(group)
         if kind is GroupKind.SHARE:
@@ -110,7 +113,8 @@ class GroupCoordinator(Coordinator[GroupRunner]):
             longest_ms, fixed = config.consumer_heartbeat_interval_ms, config.consumer_heartbeat_fixed
         if fixed:
             return longest_ms
-        return min(_SOON_MS if waits else max(_SHORTEST_MS, self.memory.newer_members), longest_ms)
+        members = self.memory.newer_members
+        return min(max(_SOON_MS, members // 2) if waits else max(_SHORTEST_MS, members), longest_ms)
 
     def now(self) -> Now:
         """Return the time for state machines."""
@@ -360,6 +364,7 @@ class GroupCoordinator(Coordinator[GroupRunner]):
         await super().stop()
         await self.patterns.stop()
         await self.watch.stop()
+        await self.assignments.stop()
         await self._pending_offsets.stop()
         await self.mirror.stop()
 

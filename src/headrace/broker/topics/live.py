@@ -1,6 +1,6 @@
 """A topic while the server runs."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
 from uuid import UUID
@@ -25,6 +25,10 @@ AS_LONG_AS_IT_TAKES = 2**31 - 1
 
 StreamName = Callable[[str, UUID, int], str]
 """(Topic name, topic id, partition) -> Redis key of a new partition's stream."""
+
+
+AppendBatch = Callable[[str, "LiveTopic", int, bytearray], Awaitable[object]]
+"""Appends a batch at the leader: virtual cluster, topic, partition, batch. Raises TopicError."""
 
 
 def not_for_clients(name: str) -> InvalidTopicName:

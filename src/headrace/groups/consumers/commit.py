@@ -1,7 +1,6 @@
-"""Who may commit and fetch offsets in a consumer group (KIP-848, KIP-1251).
+"""Who may commit and fetch offsets in a consumer group.
 
-A commit with an older epoch counts for partitions that the member has had since that epoch: while it gives up
-partitions, it commits with the epoch that it knows.
+A commit with an older epoch counts for partitions that the member has had since then (KIP-1251).
 """
 
 from headrace.groups.consumers.membership import Membership

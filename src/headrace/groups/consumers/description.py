@@ -17,7 +17,7 @@ from headrace.groups.model import GroupKind
 
 
 class ConsumerGroupState(Enum):
-    """Where a consumer group stands, with Kafka's names."""
+    """State with Kafka's names."""
 
     EMPTY = "Empty"
     """It has no members."""
@@ -76,7 +76,7 @@ class ConsumerGroupDescription(msgspec.Struct, frozen=True, kw_only=True):
     members: tuple[ConsumerDescription, ...]
 
     def as_classic(self) -> GroupDescription:
-        """Return the description for readers that know only classic groups, such as the console."""
+        """Return the description as of a classic group."""
         members = tuple(
             MemberDescription(
                 member_id=member.member_id,

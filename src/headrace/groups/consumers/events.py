@@ -1,6 +1,6 @@
 """Events of a consumer group (KIP-848), their results, and commands for its runner."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from uuid import UUID
 
 import msgspec
@@ -21,10 +21,7 @@ STATIC_LEAVE_EPOCH = -2
 
 
 class ConsumerHeartbeat(msgspec.Struct, frozen=True, kw_only=True):
-    """ConsumerGroupHeartbeat: join, leave, subscribe, acknowledge what was given up, or renew the session.
-
-    The caller has checked the access to the named topics and compiled the pattern.
-    """
+    """ConsumerGroupHeartbeat. The caller has checked the access to named topics and compiled the pattern."""
 
     token: Hashable
     member_id: str
@@ -59,7 +56,7 @@ class ConsumerHeartbeatResult(msgspec.Struct, frozen=True, kw_only=True):
     member_id: str = ""
     member_epoch: int = 0
     waits: bool = False
-    """Whether the member should ask again soon: its partitions or the target assignment are about to change."""
+    """Whether its partitions or the target are about to change."""
     assignment: Assignment | None = None
     """None: as before. Empty: no partitions."""
 
@@ -88,13 +85,32 @@ class ResolvedPattern(msgspec.Struct, frozen=True):
 
 
 class Resolve(Command, frozen=True):
-    """Find the topics of these members' patterns, and answer with `Resolved` then and after every change."""
+    """Find the topics of members' patterns, and answer with `Resolved` now and after each change."""
 
     patterns: Mapping[str, str]
     """By member ID. Empty: the member has no pattern, or has left."""
 
 
+class Assign(Command, frozen=True):
+    """Compute a target outside the event loop, and answer with `Assigned`. Compared by identity."""
+
+    assignor: str
+    members: Mapping[str, frozenset[str]]
+    partitions: Mapping[str, int]
+    owners: Mapping[str, Mapping[int, str]]
+    targets: Mapping[str, Mapping[int, str]]
+    instances: Mapping[str, str]
+
+
+class Assigned(msgspec.Struct, frozen=True):
+    """A computed target. No reply."""
+
+    assign: Assign
+    targets: Mapping[str, Mapping[str, Collection[int]]] | None
+    """Member -> topic -> partitions. None: the computation failed."""
+
+
 ConsumerRequest = ConsumerHeartbeat
 """Requests of members."""
-ConsumerNotice = TopicsChanged | Resolved
+ConsumerNotice = TopicsChanged | Resolved | Assigned
 """Events without a reply."""

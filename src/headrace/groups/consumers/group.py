@@ -13,6 +13,7 @@ from headrace.groups.consumers.classic_members import Facts
 from headrace.groups.consumers.commit import check_commit, check_fetch
 from headrace.groups.consumers.description import ConsumerGroupDescription, describe, state_of
 from headrace.groups.consumers.events import (
+    Assigned,
     ConsumerHeartbeat,
     ConsumerHeartbeatResult,
     ConsumerNotice,
@@ -24,7 +25,7 @@ from headrace.groups.consumers.events import (
 from headrace.groups.consumers.heartbeat import changes_nothing, heartbeat
 from headrace.groups.consumers.member import MemberState
 from headrace.groups.consumers.membership import Membership
-from headrace.groups.consumers.target import aim
+from headrace.groups.consumers.target import aim, assigned
 from headrace.groups.description import GroupDescription, Moved
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Commit, DropTopic, Heartbeat, Join, Leave, Sync, TimerFired, TxnOffsetCommit
@@ -44,7 +45,7 @@ GroupEvent = ConsumerRequest | ConsumerNotice | TimerFired | DropTopic
 
 
 class ConsumerGroup:
-    """Members of a consumer group. It shares the group's committed offsets and timers (`groups.kinds.KindGroup`)."""
+    """Members of a consumer group (`groups.kinds.KindGroup`)."""
 
     kind = GroupKind.CONSUMER
 
@@ -99,6 +100,8 @@ class ConsumerGroup:
                 aim(self._group, self._rules, turn)
             case Resolved():
                 self._resolve(event, turn)
+            case Assigned():
+                assigned(self._group, self._rules, event, turn)
             case DropTopic(topic):
                 current = self._group.holdings.current(topic)
                 if current is not None and event.takes(current.id):
@@ -164,7 +167,7 @@ class ConsumerGroup:
         aim(self._group, self._rules, turn)
 
     def may_go_on(self, request: ConsumerRequest) -> ConsumerHeartbeatResult | None:
-        """Return the result of a heartbeat that changes nothing. None: it may change something, or fail."""
+        """Return the result of a heartbeat that changes nothing. None: it may."""
         if not changes_nothing(self._group, request):
             return None
         return ConsumerHeartbeatResult(member_id=request.member_id, member_epoch=request.member_epoch)
@@ -187,7 +190,7 @@ class ConsumerGroup:
 
     @property
     def is_stored(self) -> bool:
-        """Whether the group has had a member, and so is stored."""
+        """Whether the group is stored."""
         return self._group.header is not None
 
     @property
@@ -197,7 +200,7 @@ class ConsumerGroup:
 
     @property
     def is_used(self) -> bool:
-        """Whether the group has members, so that it remains and excludes other kinds."""
+        """Whether the group has members."""
         return bool(self._group.members)
 
     @property

@@ -32,7 +32,7 @@ class Refused(Exception):
 
 
 def fault(request: ConsumerHeartbeat, limits: NewerGroupSettings) -> tuple[GroupError, str] | None:
-    """Return what is wrong with a request, whatever the group, with Kafka's message."""
+    """Return what is wrong with a request in any group, with Kafka's message."""
     try:
         _check_fields(request, limits)
     except Refused as refused:
@@ -69,7 +69,16 @@ def _check_fields(request: ConsumerHeartbeat, limits: NewerGroupSettings) -> Non
 
 
 def heartbeat(group: Membership, rules: Rules, request: ConsumerHeartbeat, turn: Turn) -> None:
-    """Answer a heartbeat without a `fault`. The caller stores the group's changes."""
+    """Answer a heartbeat without a `fault`."""
+    if changes_nothing(group, request):
+        # Nearly all heartbeats.
+        member = group.members[request.member_id]
+        member.connection = max(member.connection, request.connection)
+        turn.set_timer(timers.session(request.member_id), rules.config.consumer_session_timeout_ms)
+        turn.reply(
+            request.token, ConsumerHeartbeatResult(member_id=request.member_id, member_epoch=request.member_epoch)
+        )
+        return
     try:
         if request.member_epoch < JOIN_EPOCH:
             result = _leave(group, rules, request, turn)
@@ -82,7 +91,7 @@ def heartbeat(group: Membership, rules: Rules, request: ConsumerHeartbeat, turn:
 
 
 def changes_nothing(group: Membership, request: ConsumerHeartbeat) -> bool:
-    """Return whether a heartbeat only renews the session, and the member has nothing to wait for."""
+    """Return whether a heartbeat only renews a session."""
     member = group.members.get(request.member_id)
     return (
         member is not None
@@ -110,7 +119,7 @@ def waits(group: Membership, member: Member) -> bool:
 
 
 def _find(group: Membership, request: ConsumerHeartbeat) -> Member | None:
-    """Return the member of a request. None: a new one, or one that takes the place of a static one. Raise Refused."""
+    """Return the member of a request. None: it is new, or replaces a static one. Raise Refused."""
     if request.instance_id is not None:
         owner = group.instance(request.instance_id)
         if owner is None and request.member_epoch != JOIN_EPOCH:
@@ -153,7 +162,7 @@ def _check_epoch(group: Membership, member: Member, request: ConsumerHeartbeat) 
         size, known = "greater", STATIC_LEAVE_EPOCH if member.has_left else known
     else:
         size = "smaller"
-        # A lost response: the member has at most what the response before it named.
+        # The last response was lost.
         retried = said == member.previous_epoch and request.owned is not None
         if retried and owns_only(request.owned or (), member.assigned(group.holdings)):
             return
@@ -247,7 +256,7 @@ def _check_room(member: Member, request: ConsumerHeartbeat, turn: Turn) -> None:
 
 
 def _update(group: Membership, rules: Rules, member: Member, request: ConsumerHeartbeat, turn: Turn) -> None:
-    """Apply what a request says about its member. Unchanged fields cost nothing."""
+    """Apply what a request says about its member."""
     member.connection = max(member.connection, request.connection)
     resubscribed = request.member_id not in group.holdings.members
     if request.topics is not None and request.topics != member.topics:

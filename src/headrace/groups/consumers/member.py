@@ -26,18 +26,18 @@ _NONE: frozenset[int] = frozenset()
 
 
 class MemberState(Enum):
-    """What a member waits for, with Kafka's names."""
+    """What a member waits for."""
 
     STABLE = "STABLE"
-    """Nothing: it has its part of the target of its epoch."""
+    """Nothing."""
     UNREVOKED = "UNREVOKED"
-    """Its acknowledgement that it has given up partitions. It has its rebalance timeout for that."""
+    """Its acknowledgement that it has given up partitions, within its rebalance timeout."""
     UNRELEASED = "UNRELEASED"
-    """Other members, which must give up partitions of its target first."""
+    """Other members, which have partitions of its target."""
 
 
 class Member:
-    """State of one member. `Holdings` has its partitions and its subscription."""
+    """State of one member. `Holdings` has its partitions."""
 
     __slots__ = (
         "assignor",
@@ -174,12 +174,12 @@ class Member:
 
     @property
     def client(self) -> Client:
-        """Its client, for the log."""
+        """Its client."""
         return Client(self.client_id, self.client_host, rebalance_timeout_ms=self.rebalance_timeout_ms)
 
     @property
     def subscription(self) -> frozenset[str]:
-        """Its topics, as far as they are known."""
+        """Its known topics."""
         return frozenset(self.topics) | (self.matched or frozenset())
 
     def assigned(self, holdings: Holdings[str]) -> Parts:
@@ -203,13 +203,13 @@ def as_assignment(parts: Parts) -> Assignment:
 
 
 def owns_any(owned: Assignment, parts: Parts) -> bool:
-    """Return whether a member says that it still has one of these partitions."""
+    """Return whether `owned` has one of these partitions."""
     named = {topic.id: partitions for topic, partitions in parts.items()}
     return any(topic_id in named and not named[topic_id].isdisjoint(partitions) for topic_id, partitions in owned)
 
 
 def owns_only(owned: Assignment, parts: Parts) -> bool:
-    """Return whether a member says that it has only these partitions."""
+    """Return whether `owned` has only these partitions."""
     named = {topic.id: partitions for topic, partitions in parts.items()}
     return all(not partitions or named.get(topic_id, _NONE).issuperset(partitions) for topic_id, partitions in owned)
 

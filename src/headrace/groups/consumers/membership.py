@@ -1,11 +1,11 @@
-"""Members of a consumer group with their indexes, and what storage must learn of them. It decides nothing."""
+"""Members of a consumer group, their indexes, and their changes for storage. It decides nothing."""
 
 from collections import Counter
 from collections.abc import Iterable
 
 from headrace.groups import timers
 from headrace.groups.assignment.holdings import Holdings, Topic
-from headrace.groups.consumers.events import Resolve
+from headrace.groups.consumers.events import Assign, Resolve
 from headrace.groups.consumers.member import PARTITION_BYTES, Member, Parts, Protocols
 from headrace.groups.description import Client, Moved
 from headrace.groups.events import Join
@@ -33,7 +33,13 @@ class Membership:
         """The last one for storage."""
         self.empty_since_ms: int | None = None
         self.aimed: dict[str, Parts] = {}
-        """Targets of members, as the last one was computed."""
+        """Members' targets, as they were computed."""
+        self.assign: Assign | None = None
+        """Running computation of a target."""
+        self.assign_epoch = 0
+        """The group's epoch when the last computation began."""
+        self.discarded = 0
+        """Number of consecutive outdated results."""
         self.assigned = 0
         """Number of partitions in the target."""
         self._instances: dict[str, str] = {}
@@ -126,7 +132,7 @@ class Membership:
         self.touch(member)
 
     def replace(self, old: Member, member: Member) -> None:
-        """Let a static member take the place of the one that left for a while, with its partitions and epoch."""
+        """Replace a static member that left for a while. The new one has its partitions and epoch."""
         self._unindex(old)
         self._moved.setdefault(old.member_id, old.client)
         self.holdings.replace(old.member_id, member.member_id)
@@ -182,7 +188,7 @@ class Membership:
         self._assignors[assignor] += 1
 
     def assignor(self, supported: tuple[str, ...]) -> str:
-        """Return the assignor that most members name. Default and judge of ties: the first supported one."""
+        """Return the assignor that most members name. Ties and no votes: the first supported one."""
         return max(supported, key=lambda name: self._assignors[name])
 
     def take_moved(self) -> Moved:

@@ -1,8 +1,11 @@
-"""The target assignment of a consumer group: which member should have which partition."""
+"""The target assignment of a consumer group. That of a large group is computed outside the event loop."""
+
+from collections.abc import Collection, Mapping
 
 from headrace.groups import timers
 from headrace.groups.assignment.assignors import range_assignor, uniform
 from headrace.groups.configs import Rules
+from headrace.groups.consumers.events import Assign, Assigned
 from headrace.groups.consumers.membership import Membership
 from headrace.groups.turn import Turn
 
@@ -10,37 +13,80 @@ _SHARE = 20
 """A group's target takes at most one part in this many of the event loop."""
 _PER_MS = 1_000
 """Members and partitions whose target is computed in a millisecond."""
+LARGEST_AT_ONCE = 5_000
+"""Maximum members and partitions of a target that is computed in the turn that needs it."""
+_MOST_DISCARDED = 2
+"""Consecutive outdated results after which a large group's target is computed at once, too."""
+_AGAIN_MS = 1_000
+"""Delay after a failed computation."""
+
+Targets = Mapping[str, Mapping[str, Collection[int]]]
+"""Member -> topic -> partitions."""
 
 
 def aim(group: Membership, rules: Rules, turn: Turn) -> None:
-    """Compute a new target if the group has changed, now or by a timer soon.
-
-    A large group waits in proportion to its last computation, so that members who join together cost one.
-    """
-    if not group.holdings.outdated or turn.has_timer(timers.target()):
+    """Compute a new target if the group has changed. Members who join together wait for a common one."""
+    if not group.holdings.outdated or group.assign is not None or turn.has_timer(timers.target()):
         return
-    _compute(group, rules)
-    size = len(group.members) + group.assigned
-    delay_ms = rules.config.consumer_assignment_interval_ms or size * _SHARE // _PER_MS
-    if delay_ms and len(group.members):
-        # The timer also keeps the time until the next target.
-        turn.set_timer(timers.target(), delay_ms)
-
-
-def _compute(group: Membership, rules: Rules) -> None:
-    holdings = group.holdings
-    partitions = holdings.partitions()
-    if group.assignor(rules.limits.consumer_assignors) == "range":
-        instances = {
-            each.member_id: each.instance_id for each in group.members.values() if each.instance_id is not None
-        }
-        targets = range_assignor(holdings.members, partitions, instances)
+    assign = _input(group, rules)
+    if _size(assign) > LARGEST_AT_ONCE and group.discarded < _MOST_DISCARDED:
+        group.assign = assign
+        turn.command(assign)
     else:
-        targets = uniform(holdings.members, partitions, holdings.owners(), holdings.targets())
+        _apply(group, rules, targets_of(assign), assign, turn)
+
+
+def targets_of(assign: Assign) -> Targets:
+    """Compute a target."""
+    if assign.assignor == "range":
+        return range_assignor(assign.members, assign.partitions, assign.instances)
+    return uniform(assign.members, assign.partitions, assign.owners, assign.targets)
+
+
+def assigned(group: Membership, rules: Rules, event: Assigned, turn: Turn) -> None:
+    """Apply a computed target if the group is as it was."""
+    if event.assign is not group.assign:
+        # An earlier state of the group was restored.
+        return
+    group.assign = None
+    if event.targets is None:
+        turn.set_timer(timers.target(), _AGAIN_MS)
+    elif group.holdings.epoch == group.assign_epoch:
+        _apply(group, rules, event.targets, event.assign, turn)
+    else:
+        group.discarded += 1
+        aim(group, rules, turn)
+
+
+def _input(group: Membership, rules: Rules) -> Assign:
+    holdings = group.holdings
+    group.assign_epoch = holdings.epoch
+    members = group.members.values()
+    return Assign(
+        assignor=group.assignor(rules.limits.consumer_assignors),
+        members=dict(holdings.members),
+        partitions=holdings.partitions(),
+        owners=holdings.owners(),
+        targets=holdings.targets(),
+        instances={each.member_id: each.instance_id for each in members if each.instance_id is not None},
+    )
+
+
+def _size(assign: Assign) -> int:
+    return len(assign.members) + sum(assign.partitions.values())
+
+
+def _apply(group: Membership, rules: Rules, targets: Targets, assign: Assign, turn: Turn) -> None:
+    holdings = group.holdings
     holdings.aim(targets)
     for who, member in group.members.items():
         target = holdings.target(who)
         if target != group.aimed.get(who):
             group.aimed[who] = target
             group.touch(member)
-    group.assigned = sum(partitions.values())
+    group.assigned = sum(assign.partitions.values())
+    group.discarded = 0
+    delay_ms = rules.config.consumer_assignment_interval_ms or _size(assign) * _SHARE // _PER_MS
+    if delay_ms and group.members:
+        # Until then, changes have no new target.
+        turn.set_timer(timers.target(), delay_ms)

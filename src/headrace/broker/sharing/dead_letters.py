@@ -1,0 +1,242 @@
+"""Copies of dead letters: records that members reject, or that reach the delivery limit (KIP-1191).
+
+A record is done only after the dead letter topic has it. If this server ends in between, the next leader copies it
+again. A copy that fails is repeated, and the record holds its place in the window of the share partition.
+"""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+import structlog
+
+from headrace.broker.partition.cache import Buffer
+from headrace.broker.partition.leader import LeaderPartition
+from headrace.broker.runtime.clock import Clock, pause
+from headrace.broker.runtime.decompression import MOST, USUAL, Decompression
+from headrace.broker.topics.live import AppendBatch, LiveTopic
+from headrace.groups.configs import GroupConfig
+from headrace.groups.sharing.dead_letter import Origin, headers_of, reason
+from headrace.groups.sharing.partition import DeadLetters, SharePartition
+from headrace.metrics.counters import DeadLetterCounters
+from headrace.records.batch import peek
+from headrace.records.build import build
+from headrace.records.errors import BatchError, BatchTooLarge
+from headrace.records.walk import Record, records
+from headrace.topics.errors import InvalidConfig, StorageUnavailable, TopicError
+from headrace.topics.model import Appended
+
+_AT_ONCE = 4
+"""Copies in progress in a virtual cluster on one broker. Each holds a batch with its records."""
+_MOST_RECORDS = 500
+_MOST_BYTES = 1 << 20
+"""Bytes of keys and values in a batch of the dead letter topic, unless a single record has more."""
+_FIRST_PAUSE_MS = 1_000
+_LAST_PAUSE_MS = 60_000
+_log = structlog.get_logger("headrace.broker.sharing")
+
+
+class DeadLetterTopics:
+    """Writes to the dead letter topics of a virtual cluster."""
+
+    def __init__(
+        self,
+        find: Callable[[str], LiveTopic],
+        cluster: str,
+        elsewhere: Callable[[], AppendBatch | None],
+        decompression: Decompression,
+        clock: Clock,
+    ) -> None:
+        """`find` returns a topic by its name, or raises UnknownTopic. `elsewhere`: see `Services.append_batch`."""
+        self.counters = DeadLetterCounters()
+        self._find = find
+        self._cluster = cluster
+        self._elsewhere = elsewhere
+        self._decompression = decompression
+        self._clock = clock
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def copy(self, group: str, log: LeaderPartition, letters: DeadLetters, config: GroupConfig) -> int:
+        """Copy dead letters of one share partition, as many as fit in a batch. Return the offset after them.
+
+        Raises:
+            UnknownTopic, InvalidConfig: the dead letter topic does not exist, or does not allow them.
+            TopicError: a record cannot be read or written now.
+        """
+        async with self._slots:
+            target = self._target(config.dead_letter_topic, log)
+            if config.dead_letter_copy:
+                found, following = await self._read(log, letters)
+            else:
+                following = min(letters.last + 1, letters.first + _MOST_RECORDS)
+                found = list(map(_empty, range(letters.first, following)))
+            if found:
+                await self._append(
+                    target, log.index % len(target.partitions), self._batch(group, log, letters, config, found)
+                )
+                self.counters.copied += len(found)
+            return following
+
+    async def _append(self, live: LiveTopic, index: int, batch: bytearray) -> None:
+        elsewhere = self._elsewhere()
+        if elsewhere is not None and not live.open_to_all:
+            await elsewhere(self._cluster, live, index, batch)
+            return
+        done: asyncio.Future[Appended | Exception] = asyncio.get_running_loop().create_future()
+        live.append(index, batch, self._clock.now_ms(), partial(_settle, done), most_bytes=MOST)
+        result = await done
+        if isinstance(result, Exception):
+            raise result if isinstance(result, TopicError) else StorageUnavailable(str(result))
+
+    def _target(self, name: str, log: LeaderPartition) -> LiveTopic:
+        live = self._find(name)
+        if not live.config.dead_letters:
+            raise InvalidConfig(
+                f"topic {name!r} allows no dead letters: set its errors.deadletterqueue.group.enable to true"
+            )
+        if name == log.topic:
+            raise InvalidConfig(f"topic {name!r} cannot be the dead letter topic of its own records")
+        return live
+
+    async def _read(self, log: LeaderPartition, letters: DeadLetters) -> tuple[list[Record], int]:
+        first = letters.first
+        log.check_readable(first)
+        if log.cached(first):
+            batches, _ = log.read_cached(first, 1, whole_first=True)
+        else:
+            batches, _ = await log.read_stored(first, 1)
+        if not batches:
+            raise TopicError(f"offset {first} of {log.topic}-{log.index} cannot be read now")
+        batch = batches[0]
+        header = peek(batch)
+        following = min(header.base_offset + header.span, letters.last + 1)
+        if header.base_offset > first:
+            # The cleaner has removed the record.
+            return [], min(header.base_offset, letters.last + 1)
+        size = 0
+        found: list[Record] = []
+        for record in await self._records(batch, range(first, following)):
+            size += len(record.key or b"") + len(record.value or b"")
+            if found and (len(found) == _MOST_RECORDS or size > _MOST_BYTES):
+                return found, record.offset
+            found.append(record)
+        return found, following
+
+    async def _records(self, batch: Buffer, offsets: range) -> list[Record]:
+        base_offset = peek(batch).base_offset
+        try:
+            try:
+                found = await self._decompression.usual(partial(records, batch, base_offset, limit=USUAL))
+            except BatchTooLarge:
+                found = await self._decompression.large(partial(records, batch, base_offset))
+        except BatchError as error:
+            _log.warning(
+                "dead letters are copied without their unreadable records", offset=base_offset, reason=str(error)
+            )
+            return list(map(_empty, offsets))
+        return [record for record in found if record.offset in offsets]
+
+    def _batch(
+        self, group: str, log: LeaderPartition, letters: DeadLetters, config: GroupConfig, found: list[Record]
+    ) -> bytearray:
+        count, now_ms = letters.delivery_count, self._clock.now_ms()
+        why = reason(count, config.share_delivery_count_limit)
+        # Not the time of the record: retention would remove an old one at once.
+        return build(
+            (
+                record.key,
+                record.value,
+                now_ms,
+                headers_of(Origin(log.topic, log.index, record.offset, group, count, why), record.headers),
+            )
+            for record in found
+        )
+
+
+def _settle(done: "asyncio.Future[Appended | Exception]", result: Appended | Exception) -> None:
+    if not done.done():
+        done.set_result(result)
+
+
+def _empty(offset: int) -> Record:
+    return Record(offset, -1, None, None, ())
+
+
+class DeadLetterCopies:
+    """Copies of one share partition's dead letters, one batch at a time."""
+
+    def __init__(
+        self,
+        group: str,
+        log: LeaderPartition,
+        topics: DeadLetterTopics,
+        config: Callable[[], GroupConfig],
+        clock: Clock,
+        copied: Callable[[], None],
+    ) -> None:
+        """`copied` is called after each batch, to store the share partition, and when copies fail."""
+        self._group = group
+        self._log = log
+        self._topics = topics
+        self._config = config
+        self._clock = clock
+        self._copied = copied
+        self._core: SharePartition | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.failing = False
+        """Whether the last copy failed."""
+
+    @property
+    def waiting(self) -> int:
+        """Number of records that wait for their copies."""
+        core = self._core
+        return 0 if core is None else sum(last - first + 1 for first, last, _ in core.dead_letters())
+
+    def look(self, core: SharePartition) -> None:
+        """Begin to copy, if there are dead letters."""
+        self._core = core
+        if self._task is None and core.dead_letters():
+            self._task = asyncio.get_running_loop().create_task(self._run(core))
+
+    def close(self) -> None:
+        """Stop. The next leader continues."""
+        task, self._task, self._core = self._task, None, None
+        if task is not None:
+            task.cancel()
+
+    async def _run(self, core: SharePartition) -> None:
+        pause_ms = _FIRST_PAUSE_MS
+        while self._core is core:
+            core.advance_log_start(self._log.log_start)
+            letters = core.dead_letters()
+            if not letters:
+                break
+            config = self._config()
+            if not config.dead_letter_topic:
+                for each in letters:
+                    core.dead_lettered(each.first, each.last)
+                self._copied()
+                break
+            try:
+                following = await self._topics.copy(self._group, self._log, letters[0], config)
+            except TopicError as error:
+                self._report(error, config.dead_letter_topic)
+                await pause(self._clock, pause_ms)
+                pause_ms = min(2 * pause_ms, _LAST_PAUSE_MS)
+                continue
+            pause_ms, self.failing = _FIRST_PAUSE_MS, False
+            core.dead_lettered(letters[0].first, following - 1)
+            self._copied()
+        if self._core is core:
+            self._task = None
+
+    def _report(self, error: TopicError, topic: str) -> None:
+        self._topics.counters.failures += 1
+        if not self.failing:
+            place = f"{self._log.topic}-{self._log.index}"
+            _log.warning(
+                "dead letters wait: the server cannot copy them", group=self._group, partition=place, topic=topic,
+                reason=str(error),
+            )  # fmt: skip
+        self.failing = True
+        self._copied()
