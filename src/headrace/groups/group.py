@@ -148,11 +148,18 @@ class Group:
         the server's free memory.
         """
         turn = Turn(now, self._deadlines, room)
+        if isinstance(event, ConsumerHeartbeat) and self._renews(event, turn):
+            return turn.effects()
         if self.sharing.exists or isinstance(event, ShareHeartbeat | AlterShareOffsets | DeleteShareOffsets):
             self._share(event, turn)
         else:
             self._handle(event, now.ticks_ms if arrived_ms is None else arrived_ms, turn)
         return turn.effects()
+
+    def _renews(self, request: ConsumerHeartbeat, turn: Turn) -> bool:
+        """Handle a heartbeat that changes nothing. Most heartbeats are such ones, and must cost little."""
+        part = self.balanced.part
+        return isinstance(part, ConsumerGroup) and not self.balanced and part.renew(request, turn)
 
     def _share(self, event: Event, turn: Turn) -> None:
         match event:

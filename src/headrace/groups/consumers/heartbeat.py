@@ -96,7 +96,7 @@ def changes_nothing(group: Membership, request: ConsumerHeartbeat) -> bool:
     return (
         member is not None
         and request.member_epoch == member.epoch == group.holdings.target_epoch
-        and not (member.has_left or waits(group, member))
+        and not (member.has_left or member.is_classic or waits(group, member))
         and request.topics is None
         and request.pattern is None
         and request.owned is None
