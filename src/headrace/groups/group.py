@@ -18,6 +18,7 @@ from headrace.groups.consumers.events import (
     Resolved,
     TopicsChanged,
 )
+from headrace.groups.consumers.group import ConsumerGroup
 from headrace.groups.description import GroupDescription, Moved, described_as_balanced
 from headrace.groups.effects import Effect, HeartbeatResult, Result
 from headrace.groups.errors import GroupError, InstanceError, InstanceProblem
@@ -134,11 +135,18 @@ class Group:
         the server's free memory.
         """
         turn = Turn(now, self._deadlines, room)
+        if isinstance(event, ConsumerHeartbeat) and self._renews(event, turn):
+            return turn.effects()
         if self.sharing.exists or isinstance(event, ShareHeartbeat | AlterShareOffsets | DeleteShareOffsets):
             self._share(event, turn)
         else:
             self._handle(event, now.ticks_ms if arrived_ms is None else arrived_ms, turn)
         return turn.effects()
+
+    def _renews(self, request: ConsumerHeartbeat, turn: Turn) -> bool:
+        """Handle a heartbeat that changes nothing. Most heartbeats are such ones, and must cost little."""
+        part = self.balanced.part
+        return isinstance(part, ConsumerGroup) and not self.balanced and part.renew(request, turn)
 
     def _share(self, event: Event, turn: Turn) -> None:
         match event:

@@ -95,6 +95,18 @@ class ConsumerGroup:
         if self._group.members or self._group.header is not None:
             turn.save(*self._group.take_changes())
 
+    def renew(self, request: ConsumerRequest, turn: Turn) -> bool:
+        """Handle a heartbeat that changes nothing, as most do. Return False for another one."""
+        result = self.may_go_on(request)
+        if result is None:
+            return False
+        group = self._group
+        member = group.members[request.member_id]
+        member.connection = max(member.connection, request.connection)
+        turn.set_timer(timers.session(member.member_id), self._configs.of(group.name).consumer_session_timeout_ms)
+        turn.reply(request.token, result)
+        return True
+
     def _resolve(self, event: Resolved, turn: Turn) -> None:
         group = self._group
         for name, each in event.facts.items():
