@@ -77,7 +77,7 @@ async def handle(request: ConsumerGroupHeartbeatRequest, context: RequestContext
             client_id=(context.client_id or "")[:_MOST_CLIENT_ID],
             client_host=f"/{context.channel.client_host}",
             connection=context.channel.number,
-            facts=await _facts(names or (), context),
+            facts=await _facts(names, context) if names else {},
         ),
     )
     assert isinstance(result, ConsumerHeartbeatResult)
