@@ -372,7 +372,7 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
     def restore(self) -> list[Effect]:
         """See `Runner`."""
         self.machine, effects = Group.restore(
-            self._snapshot.stored, self._table.settings, self._table.now(), self._table.configs
+            self._snapshot.stored, self._table.settings, self._table.now(), self._table.configs, self._table.watch.facts
         )
         self._aimed = _target_epoch(self.machine)
         if not self.closed:
