@@ -92,12 +92,17 @@ EFFECTS: dict[str, dict[str, tuple[Effect, ...]]] = {
         "EndTxn": (_E.ENDS,),
         "WriteTxnMarkers": (_E.ENDS,),
         "Metadata": (_E.SHOWS, _E.CREATES),
-        **dict.fromkeys(("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "ConsumerGroupHeartbeat"), (_E.CHANGES,)),
+        "ShareFetch": (_E.READS, _E.SKIPS),
+        **dict.fromkeys(("ShareAcknowledge", "AlterShareGroupOffsets"), (_E.SKIPS,)),
+        "DeleteShareGroupOffsets": (_E.FORGETS,),
+        **dict.fromkeys(("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup"), (_E.CHANGES,)),
+        **dict.fromkeys(("ConsumerGroupHeartbeat", "ShareGroupHeartbeat"), (_E.CHANGES,)),
         **dict.fromkeys(("SaslHandshake", "SaslAuthenticate"), (_E.LOGS_IN,)),
         **dict.fromkeys(
             (
                 "ApiVersions", "ConsumerGroupDescribe", "DescribeAcls", "DescribeClientQuotas", "DescribeCluster",
                 "DescribeConfigs", "DescribeGroups", "DescribeLogDirs", "DescribeProducers", "DescribeQuorum",
+                "DescribeShareGroupOffsets", "ShareGroupDescribe",
                 "DescribeTopicPartitions", "DescribeTransactions", "DescribeUserScramCredentials", "FindCoordinator",
                 "ListConfigResources", "ListGroups", "ListOffsets", "ListPartitionReassignments", "ListTransactions",
                 "OffsetFetch", "OffsetForLeaderEpoch",

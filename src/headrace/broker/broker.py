@@ -20,6 +20,7 @@ from headrace.broker.fetch import Wakeups
 from headrace.broker.native.adoption import adopt
 from headrace.broker.native.conversion import NativeGroupOffsets, convert
 from headrace.broker.native.groups import NativeGroups
+from headrace.broker.native.shares import StreamShares
 from headrace.broker.native.stream_manager import StreamManager
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.partition import Partition
@@ -30,6 +31,7 @@ from headrace.broker.ports import Storage, TopicStorage
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.services import Services
 from headrace.broker.sharing.dead_letters import DeadLetterTopics
+from headrace.broker.sharing.table import ShareTable
 from headrace.broker.topics import retention
 from headrace.broker.topics.cleaner import Cleaner, keep_cleaning
 from headrace.broker.topics.internal import consumer_offsets
@@ -169,6 +171,16 @@ class Broker:
             self.transactions,
             BrokerSubscribedTopics(self.topics, storage.topics.find, self.access, cluster),
             self.group_configs,
+        )
+        self.shares = ShareTable(
+            self.topics,
+            storage.shares,
+            self.group_configs,
+            settings.groups,
+            parts.running,
+            parts.lane,
+            self.find_offset,
+            StreamShares(clock, parts.large_reads),
         )
         self.transactions.connect(BrokerKnownTopics(self.topics, others), self.groups.request)
         self.instances = Instances(self.groups, self.searcher, self.source, parts.lane, parts.large_reads)

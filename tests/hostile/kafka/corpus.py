@@ -74,6 +74,60 @@ def encoded(request: Message, version: int) -> bytes:
     return frame(request.API_KEY, version, b"".join(request.encode(version)))
 
 
+def _shares() -> tuple[Callable[[], Message], ...]:
+    """What the APIs of share groups are asked."""
+    group, member = "hostile-shares", "hostile"
+    offsets = m.DescribeShareGroupOffsetsRequest
+    altered = m.AlterShareGroupOffsetsRequest
+
+    def fetch() -> Message:
+        request = m.ShareFetchRequest
+        part = request.FetchPartition(partition_index=0, acknowledgement_batches=[])
+        forgotten = request.ForgottenTopic(topic_id=IDS.get(WIDE, ZERO_UUID), partitions=[1])
+        return request(
+            group_id=group,
+            member_id=member,
+            share_session_epoch=0,
+            max_bytes=64 << 20,
+            max_records=1 << 30,
+            topics=[request.FetchTopic(topic_id=IDS.get(TOPIC, ZERO_UUID), partitions=[part])],
+            forgotten_topics_data=[forgotten],
+        )
+
+    def acknowledge() -> Message:
+        request = m.ShareAcknowledgeRequest
+        batch = request.AcknowledgementBatch(first_offset=0, last_offset=1 << 62, acknowledge_types=[1])
+        part = request.AcknowledgePartition(partition_index=0, acknowledgement_batches=[batch])
+        topic = request.AcknowledgeTopic(topic_id=IDS.get(TOPIC, ZERO_UUID), partitions=[part])
+        return request(group_id=group, member_id=member, share_session_epoch=1, topics=[topic])
+
+    def describe() -> Message:
+        topic = offsets.DescribeShareGroupOffsetsRequestTopic(topic_name=TOPIC, partitions=[0])
+        return offsets(groups=[offsets.DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=[topic])])
+
+    def alter() -> Message:
+        part = altered.AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=1)
+        topic = altered.AlterShareGroupOffsetsRequestTopic(topic_name=TOPIC, partitions=[part])
+        return altered(group_id="hostile-altered", topics=[topic])
+
+    def delete() -> Message:
+        request = m.DeleteShareGroupOffsetsRequest
+        named = request.DeleteShareGroupOffsetsRequestTopic(topic_name=TOPIC)
+        return request(group_id="hostile-altered", topics=[named])
+
+    return (
+        lambda: m.ShareGroupHeartbeatRequest(
+            group_id=group, member_id=member, member_epoch=0, rack_id="hostile", subscribed_topic_names=[WIDE]
+        ),
+        lambda: m.ShareGroupDescribeRequest(group_ids=[group]),
+        fetch,
+        acknowledge,
+        describe,
+        alter,
+        delete,
+    )
+
+
 def _seeds() -> dict[int, Callable[[], Message]]:
     """What each API is asked, about things that are there."""
     partition = m.FetchRequest.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=64 << 20)
@@ -460,7 +514,7 @@ def _seeds() -> dict[int, Callable[[], Message]]:
             ),
             lambda: m.ListConfigResourcesRequest(resource_types=[2, 4]),
         )
-    }
+    } | {made().API_KEY: made for made in _shares()}
 
 
 SEEDS = _seeds()

@@ -55,11 +55,11 @@ def test_features(wire: Wire) -> None:
     """A feature that is supported from level 0 on is not in versions before 4, whose clients would fail."""
     old, new = (wire.ask(SOFTWARE, version) for version in (3, 4))
     supported = {each.name: (each.min_version, each.max_version) for each in new.supported_features}
-    assert supported == {"group.version": (0, 1), "transaction.version": (1, 2)}
+    assert supported == {"group.version": (0, 1), "share.version": (0, 1), "transaction.version": (1, 2)}
     assert [each.name for each in old.supported_features] == ["transaction.version"]
     for answer in (old, new):
         finalized = {each.name: (each.min_version_level, each.max_version_level) for each in answer.finalized_features}
-        assert finalized == {"group.version": (1, 1), "transaction.version": (2, 2)}
+        assert finalized == {"group.version": (1, 1), "share.version": (1, 1), "transaction.version": (2, 2)}
         assert answer.finalized_features_epoch >= 0, "clients ignore features without an epoch"
 
 

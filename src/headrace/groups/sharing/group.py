@@ -441,11 +441,15 @@ class ShareGroup:
         del member_id, epoch
         return None
 
-    def assigned(self, member_id: str) -> dict[str, tuple[UUID, tuple[int, ...]]]:
+    def states(self) -> tuple[PartitionState, ...]:
+        """Return the states of all share partitions."""
+        return tuple(state for topic in self.topics.values() for state in _states(topic, range(topic.partitions)))
+
+    def assigned_to(self, member: Sharer) -> dict[str, tuple[UUID, tuple[int, ...]]]:
         """Return a member's last assignment: topic -> its ID and partitions."""
         return {
             name: (self.topics[name].topic_id, indexes)
-            for name, indexes in self.members[member_id].assigned.items()
+            for name, indexes in member.assigned.items()
             if name in self.topics
         }
 

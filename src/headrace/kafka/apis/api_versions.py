@@ -3,7 +3,7 @@
 Behavior
 - Lists the APIs of the listener. With `oci.kafka=strict` these are fewer.
 - The feature `transaction.version` is 2 (KIP-890), where transactions are offered: clients use the newer protocol.
-- The feature `group.version` is 1 (KIP-848), where its API is offered.
+- The features `group.version` (KIP-848) and `share.version` (KIP-932) are 1, where their APIs are offered.
 - A newer version than 4 gets UNSUPPORTED_VERSION in the body format of version 0 (KIP-511).
 
 Version notes
@@ -22,6 +22,7 @@ from headrace.protocol.messages import (
     ApiVersionsResponse,
     ConsumerGroupHeartbeatRequest,
     EndTxnRequest,
+    ShareGroupHeartbeatRequest,
 )
 from headrace.security.access.required_acls import ANYBODY
 
@@ -41,6 +42,7 @@ class Feature(NamedTuple):
 
 FEATURES = (
     Feature("group.version", 0, 1, ConsumerGroupHeartbeatRequest.API_KEY),
+    Feature("share.version", 0, 1, ShareGroupHeartbeatRequest.API_KEY),
     Feature("transaction.version", 1, 2, EndTxnRequest.API_KEY),
 )
 _LONGEST = 100

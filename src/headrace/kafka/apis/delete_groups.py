@@ -1,7 +1,8 @@
 """DeleteGroups (42), versions 0-2.
 
 Behavior
-- Deletes groups with their committed offsets. A group must have no members.
+- Deletes groups with their committed offsets, and share groups with the states of their partitions. A group must have
+  no members.
 
 Version notes
 - 2: flexible.
@@ -13,6 +14,7 @@ from itertools import count
 from headrace.groups.effects import DeleteGroupResult
 from headrace.groups.errors import GroupError
 from headrace.groups.events import DeleteGroup
+from headrace.groups.sharing.group import ShareGroup
 from headrace.kafka.denied import Place
 from headrace.kafka.errors import Code, code_of
 from headrace.kafka.required_acls import groups
@@ -52,10 +54,13 @@ def handle(_: DeleteGroupsRequest, context: RequestContext) -> AnswerItem:
         if error is None and not groups.exists(name):
             error = GroupError.GROUP_ID_NOT_FOUND
         if error is None:
+            part = groups.part(name)
+            states = part.states() if isinstance(part, ShareGroup) else ()
             result = await context.ask_group(name, DeleteGroup(token=(context, next(numbers))))
             assert isinstance(result, DeleteGroupResult)
             error = result.error
             if error is None:
+                await context.broker.shares.drop(name, states)
                 context.changed(f"group {name} deleted")
         return _outcome(name, code_of(error), None)
 

@@ -1,0 +1,100 @@
+"""AlterShareGroupOffsets (91), version 0: let a share group begin at other offsets (KIP-932).
+
+Behavior
+- Only of a group without members. One that does not exist is created.
+- A leader that serves the group still reads the new offset at its next write, which is refused.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from headrace.groups.model import TopicFacts
+from headrace.groups.sharing.events import AlterShareOffsets, ShareOffsetsResult
+from headrace.kafka.denied import No, Place, parts
+from headrace.kafka.errors import Code, code_of
+from headrace.kafka.required_acls import groups, its_group, topics
+from headrace.kafka.server.registry import register
+from headrace.kafka.server.request_context import RequestContext
+from headrace.kafka.server.timeouts import OF_CHANGES
+from headrace.protocol.messages import AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse
+from headrace.security.access.required_acls import Operation, ResourceType
+
+Response = AlterShareGroupOffsetsResponse
+Topic = Response.AlterShareGroupOffsetsResponseTopic
+Part = Response.AlterShareGroupOffsetsResponsePartition
+_UNKNOWN = "This server does not host this topic-partition."
+
+
+def _names(request: AlterShareGroupOffsetsRequest, _: RequestContext) -> Iterable[str]:
+    return (topic.topic_name for topic in request.topics)
+
+
+def places(topic: Any, request: Any, _: RequestContext) -> Iterator[Place]:
+    """Yield the group of a request and one of its topics."""
+    yield ResourceType.GROUP, request.group_id
+    yield ResourceType.TOPIC, topic.topic_name
+
+
+def _no(topic: Any, no: No, _: RequestContext) -> Topic:
+    refused = [
+        Part(partition_index=each.partition_index, error_code=no.code, error_message=no.message)
+        for each in topic.partitions
+    ]
+    return Topic(topic_name=topic.topic_name, partitions=refused)
+
+
+@register(
+    AlterShareGroupOffsetsRequest,
+    0,
+    0,
+    needs=(groups(Operation.READ, its_group), topics(Operation.READ, _names)),
+    refusal=parts("topics", places, _no, "responses"),
+    element_bytes=4,
+    bound=OF_CHANGES,
+)
+async def handle(request: AlterShareGroupOffsetsRequest, context: RequestContext) -> Response:
+    """Alter offsets of a share group."""
+    topics_of = context.broker.topics
+    offsets: dict[tuple[str, int], int] = {}
+    facts: dict[str, TopicFacts] = {}
+    async for topic in context.pace().each(request.topics):
+        live = topics_of.find_referred(topic.topic_name)
+        if live is None:
+            continue
+        facts[topic.topic_name] = TopicFacts(live.topic.id, len(live.partitions))
+        for each in topic.partitions:
+            if 0 <= each.partition_index < len(live.partitions) and each.start_offset >= 0:
+                offsets[topic.topic_name, each.partition_index] = each.start_offset
+    partitions: dict[str, list[int]] = {}
+    for name, index in offsets:
+        partitions.setdefault(name, []).append(index)
+    altered = {name: tuple(indexes) for name, indexes in partitions.items()}
+    result = await context.ask_group(
+        request.group_id, AlterShareOffsets(token=context, partitions=altered, facts=facts)
+    )
+    assert isinstance(result, ShareOffsetsResult)
+    if result.error is not None:
+        return Response(error_code=code_of(result.error), error_message=result.message or None)
+    await context.broker.shares.begin(request.group_id, result.states, offsets)
+    if offsets:
+        context.changed(f"offsets of share group {request.group_id} altered")
+    return Response(
+        responses=[_answer(topic, facts.get(topic.topic_name), offsets) for topic in request.topics],
+    )
+
+
+def _answer(topic: Any, known: TopicFacts | None, offsets: dict[tuple[str, int], int]) -> Topic:
+    answer = Topic(topic_name=topic.topic_name)
+    if known is not None:
+        answer.topic_id = known.topic_id
+    answer.partitions = [
+        Part(partition_index=each.partition_index)
+        if (topic.topic_name, each.partition_index) in offsets
+        else Part(
+            partition_index=each.partition_index,
+            error_code=Code.UNKNOWN_TOPIC_OR_PARTITION,
+            error_message=_UNKNOWN,
+        )
+        for each in topic.partitions
+    ]
+    return answer

@@ -1,0 +1,131 @@
+"""DescribeShareGroupOffsets (90), versions 0-1: where share groups stand in partitions (KIP-932).
+
+Behavior
+- Without topics, all topics of the group. A group that does not exist, or of another kind, has none.
+- The start offset is the first one that is not done. It is -1 before a member has fetched from the partition.
+- Topics that the client may not describe are left out.
+
+Version notes
+- 1: lag: records that are not done, in flight or not. -1: unknown (KIP-1226).
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from headrace.broker.admin.acl_authorizer import Grants
+from headrace.broker.partition.source import UNCOMMITTED
+from headrace.groups.sharing.group import ShareGroup
+from headrace.groups.sharing.model import StoredShareTopic
+from headrace.groups.sharing.state import NOT_BEGUN
+from headrace.kafka.denied import Place, Refusal
+from headrace.kafka.errors import Code, code_of
+from headrace.kafka.required_acls import groups, topics
+from headrace.kafka.server.executor import AnswerItem, Each
+from headrace.kafka.server.registry import register
+from headrace.kafka.server.request_context import RequestContext
+from headrace.kafka.server.timeouts import OF_GROUPS
+from headrace.protocol.messages import DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsResponse
+from headrace.security.access.required_acls import Operation, ResourceType
+from headrace.topics.errors import TopicError, UnknownTopic
+from headrace.topics.native import SharePosition
+
+Response = DescribeShareGroupOffsetsResponse
+Group = Response.DescribeShareGroupOffsetsResponseGroup
+Topic = Response.DescribeShareGroupOffsetsResponseTopic
+Part = Response.DescribeShareGroupOffsetsResponsePartition
+NEEDS = (
+    groups(Operation.DESCRIBE, lambda request, _: (group.group_id for group in request.groups)),
+    topics(Operation.DESCRIBE, lambda request, _: (), shown=True),
+)
+
+
+def _places(group: Any, _: DescribeShareGroupOffsetsRequest, __: RequestContext) -> Iterator[Place]:
+    yield ResourceType.GROUP, group.group_id
+
+
+def _refused(group: Any, code: Code, message: str | None = None) -> Group:
+    return Group(group_id=group.group_id, topics=[], error_code=code, error_message=message)
+
+
+def _hide(response: Response, _: RequestContext, grants: Grants) -> Iterator[None]:
+    for group in response.groups:
+        shown = []
+        for topic in group.topics:
+            yield
+            if grants.allow(NEEDS[1], topic.topic_name):
+                shown.append(topic)
+        group.topics = shown
+
+
+_EACH = Each("groups", "groups", _refused, _places)
+
+
+@register(
+    DescribeShareGroupOffsetsRequest,
+    0,
+    1,
+    needs=NEEDS,
+    refusal=Refusal(take_out=_EACH.take_out, hide=_hide),
+    each=_EACH,
+    element_bytes=4,
+    bound=OF_GROUPS,
+)
+def handle(_: DescribeShareGroupOffsetsRequest, context: RequestContext) -> AnswerItem:
+    """Describe the offsets of share groups."""
+    known = context.broker.groups
+
+    async def describe(asked: Any) -> Group:
+        error = await known.ready(asked.group_id)
+        if error is not None:
+            return _refused(asked, code_of(error))
+        part = known.part(asked.group_id)
+        if not isinstance(part, ShareGroup):
+            return _refused(asked, Code.NONE)
+        named = (
+            {name: range(topic.partitions) for name, topic in sorted(part.topics.items())}
+            if asked.topics is None
+            else {topic.topic_name: topic.partitions for topic in asked.topics}
+        )
+        described = [
+            await _topic(part, name, indexes, context) async for name, indexes in context.pace().each(named.items())
+        ]
+        return Group(group_id=asked.group_id, topics=described, error_message=None)
+
+    return describe
+
+
+async def _topic(group: ShareGroup, name: str, indexes: Any, context: RequestContext) -> Topic:
+    live = context.broker.topics.find_referred(name)
+    topic = group.topics.get(name)
+
+    async def one(index: int) -> Part:
+        return await _partition(group.name, topic, name, index, context)
+
+    return Topic(
+        topic_name=name,
+        **({} if live is None else {"topic_id": live.topic.id}),
+        partitions=[found async for _, found in context.broker.lane.a_few_at_once(list(indexes), one)],
+    )
+
+
+async def _partition(
+    group: str, topic: StoredShareTopic | None, name: str, index: int, context: RequestContext
+) -> Part:
+    broker = context.broker
+    described = Part(partition_index=index, start_offset=NOT_BEGUN, error_message=None)
+    try:
+        partition = broker.topics.partition(name, index)
+        state = None if topic is None else await broker.shares.look(group, partition)
+        if isinstance(state, SharePosition):
+            described.start_offset, described.leader_epoch = state.start, 0
+            described.lag = -1 if state.lag is None else state.lag
+            return described
+        if state is None or state.spso == NOT_BEGUN:
+            return described
+        source = await broker.source(partition)
+        described.start_offset = max(state.spso, source.log_start)
+        described.leader_epoch = max(source.leader_epoch, 0)
+        described.lag = max(0, source.visible_end(UNCOMMITTED) - described.start_offset - state.done)
+    except (TopicError, UnknownTopic) as error:
+        described.error_code, described.error_message = code_of(error), str(error)
+    return described

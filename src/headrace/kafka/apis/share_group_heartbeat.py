@@ -1,0 +1,92 @@
+"""ShareGroupHeartbeat (76), version 1 (KIP-932).
+
+Behavior
+- A member joins with epoch 0 and its topics, and leaves with -1. Its ID comes from the client.
+- The response to the join has the assignment already. States of its partitions begin before the response.
+- A named topic that the client may not describe refuses the whole request, as in Kafka.
+- A member is removed after 45 s without a heartbeat (`group.share.session.timeout.ms`). A lost connection does not
+  remove it, but releases the records that it has acquired.
+"""
+
+from collections.abc import Iterable
+
+from headrace.groups.errors import GroupError
+from headrace.groups.model import GroupKind, TopicFacts
+from headrace.groups.sharing.events import LEAVE_EPOCH, Assignment, ShareHeartbeat, ShareHeartbeatResult
+from headrace.kafka.errors import Code, code_of
+from headrace.kafka.required_acls import groups, its_group, topics
+from headrace.kafka.server.registry import register
+from headrace.kafka.server.request_context import RequestContext
+from headrace.kafka.server.timeouts import OF_MEMBERS
+from headrace.protocol.messages import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from headrace.security.access.required_acls import Operation
+from headrace.topics.errors import TopicError, cut
+
+_MOST_CLIENT_ID = 249
+"""Maximum stored characters of a client id, the same as of a topic's name."""
+Response = ShareGroupHeartbeatResponse
+
+
+def _names(request: ShareGroupHeartbeatRequest, _: RequestContext) -> Iterable[str]:
+    return request.subscribed_topic_names or ()
+
+
+@register(
+    ShareGroupHeartbeatRequest,
+    1,
+    1,
+    needs=(groups(Operation.READ, its_group), topics(Operation.DESCRIBE, _names)),
+    bound=OF_MEMBERS,
+    urgent=True,
+)
+async def handle(request: ShareGroupHeartbeatRequest, context: RequestContext) -> Response:
+    """Take the heartbeat of a member of a share group."""
+    group, names = request.group_id, request.subscribed_topic_names
+    if not group:
+        return Response(error_code=Code.INVALID_REQUEST, error_message="GroupId can't be empty.")
+    broker = context.broker
+    result = await context.ask_group(
+        group,
+        ShareHeartbeat(
+            token=context,
+            member_id=request.member_id,
+            member_epoch=request.member_epoch,
+            rack_id=request.rack_id,
+            topics=None if names is None else tuple(names),
+            client_id=(context.client_id or "")[:_MOST_CLIENT_ID],
+            client_host=f"/{context.channel.client_host}",
+            facts=await _facts(names or (), context),
+        ),
+    )
+    assert isinstance(result, ShareHeartbeatResult)
+    error, message = result.error, result.message
+    if error is None and result.states:
+        try:
+            await broker.shares.begin(group, result.states)
+        except TopicError as unstored:
+            # The member asks again with the epoch that it knows, and gets its assignment.
+            error, message = GroupError.COORDINATOR_NOT_AVAILABLE, str(unstored)
+    if error is not None:
+        return Response(error_code=code_of(error), error_message=cut(message) or None)
+    left = result.member_epoch == LEAVE_EPOCH
+    interval_ms = broker.groups.heartbeat_interval_ms(group, GroupKind.SHARE, waits=result.waits)
+    return Response(
+        member_id=result.member_id,
+        member_epoch=result.member_epoch,
+        heartbeat_interval_ms=0 if left else interval_ms,
+        assignment=None if result.assignment is None else await _assignment(result.assignment, context),
+    )
+
+
+async def _facts(names: Iterable[str], context: RequestContext) -> dict[str, TopicFacts]:
+    facts = context.broker.groups.topics.facts
+    return {name: found async for name in context.pace().each(names) if (found := facts(name)) is not None}
+
+
+async def _assignment(assigned: Assignment, context: RequestContext) -> Response.Assignment:
+    return Response.Assignment(
+        topic_partitions=[
+            Response.TopicPartitions(topic_id=topic_id, partitions=list(partitions))
+            async for topic_id, partitions in context.pace().each(assigned)
+        ]
+    )
