@@ -21,8 +21,8 @@ from typing import Any
 
 from headrace.broker.partition.cache import count_records
 from headrace.broker.sharing.fetch import ShareFetch, ShareFetchLimits
-from headrace.broker.sharing.partition import ShareFound
 from headrace.broker.sharing.session import FINAL_EPOCH, FIRST_EPOCH, Place, SessionError, ShareSession
+from headrace.broker.sharing.share import ShareFound
 from headrace.groups.sharing.partition import AckBatch
 from headrace.kafka.current_leader import MOVED, CurrentLeaders
 from headrace.kafka.denied import No, Refused, Steps, parts, whole
