@@ -91,7 +91,6 @@ def test_the_topic_is_that_of_the_groups_configuration(running: Server, letters:
     letters.headrace.run("groups", "dead-letters", "list", letters.group, status=4)
     assert "has no dead letter topic" in letters.headrace.err
     with Wire(running.kafka) as wire:
-
         config = IncrementalAlterConfigsRequest.AlterableConfig(
             name="errors.deadletterqueue.topic.name", config_operation=0, value=letters.dlq
         )
