@@ -244,7 +244,7 @@ class Librdkafka(threading.Thread):
                 kind = AcknowledgeType.RELEASE if again else AcknowledgeType.ACCEPT
                 self._consumer.acknowledge(message, kind)
                 if not again:
-                    self.done.append(message.offset())
+                    self.done.append(message.offset() or 0)
             if messages:
                 self.wrong += [error for error in self._consumer.commit_sync().values() if error is not None]
         self._consumer.close()
@@ -270,10 +270,12 @@ def test_librdkafka_and_programs_share_the_work(
         wait_for(lambda: len(program.done) + sum(len(worker.done) for worker in workers) >= len(added), "all entries")
         wait_for(lambda: link.xpending(stream, topic)["pending"] == 0, "all acknowledgements")
     finally:
-        for each in (program, *workers):
-            each.stopping.set()
-        for each in (program, *workers):
-            each.join()
+        program.stopping.set()
+        for worker in workers:
+            worker.stopping.set()
+        program.join()
+        for worker in workers:
+            worker.join()
     assert not [worker.wrong for worker in workers if worker.wrong]
     done = Counter(program.done)
     for worker in workers:

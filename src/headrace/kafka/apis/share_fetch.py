@@ -7,6 +7,7 @@ Behavior
 - Waits up to `max_wait_ms` for records. Growth of a log, a release, the end of a lock and room in a window end the
   wait. `min_bytes` has no other effect: records are locked from the moment of the response.
 - Starts with the partition after the one that was served last.
+- On a native topic, records are acquired one by one, and `max_records` is always a strict limit.
 - A partition that another broker leads has that leader and its address.
 - Any member ID is served, as in Kafka: the group coordinator is not asked. The group must have been assigned the
   partition, or UNKNOWN_TOPIC_OR_PARTITION follows.
