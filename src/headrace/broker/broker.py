@@ -184,8 +184,8 @@ class Broker:
             parts.running,
             parts.lane,
             self.find_offset,
-            self.dead_letters,
             StreamShares(clock, parts.large_reads),
+            self.dead_letters,
         )
         self.transactions.connect(BrokerKnownTopics(self.topics, others), self.groups.request)
         self.instances = Instances(self.groups, self.searcher, self.source, parts.lane, parts.large_reads)

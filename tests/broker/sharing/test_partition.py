@@ -10,7 +10,8 @@ from tests.harness.memory import MemoryStorage
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.runtime.decompression import Decompression
 from headrace.broker.sharing.dead_letters import DeadLetterTopics
-from headrace.broker.sharing.partition import ShareFound, ShareLog
+from headrace.broker.sharing.partition import ShareLog
+from headrace.broker.sharing.share import ShareFound
 from headrace.broker.topics.live import LiveTopic
 from headrace.groups.configs import GroupConfig
 from headrace.groups.sharing import partition as sharing

@@ -54,7 +54,6 @@ class ShareLog:
         self.log = log
         self.watchers = Watchers()
         """Called with 1 when records may be available, and with 0 when the partition is closed."""
-        self._dead_letters = DeadLetterCopies(group, log, dead_letters, config, clock, self._copied)
         self._storage = storage
         self._config = config
         self._clock = clock
@@ -73,6 +72,7 @@ class ShareLog:
         self._timer: Timer | None = None
         self._timer_ms = 0
         self._retired: Callable[[], None] | None = None
+        self._letters = DeadLetterCopies(group, log, dead_letters, config, clock, self._copied)
 
     # Life
 
@@ -114,9 +114,9 @@ class ShareLog:
         self._settings = self._wanted_settings()
         self._leader_epoch, self._term = leader_epoch, term
         self._core = SharePartition(state, self._settings)
-        # A leader may have ended during the last delivery of a record, or before it copied dead letters.
+        # A leader may have ended during the last delivery of a record, or before the copy of a dead letter.
         self._write_soon()
-        self._dead_letters.look(self._core)
+        self._letters.look(self._core)
 
     def retire(self, done: Callable[[], None]) -> None:
         """Call `done` when all decisions are stored, and dead letters are copied or cannot be.
@@ -127,7 +127,7 @@ class ShareLog:
         self._retire()
 
     def _retire(self) -> None:
-        copying = self._dead_letters.waiting and not self._dead_letters.failing
+        copying = self._letters.waiting and not self._letters.failing
         if self._retired is not None and self._writing is None and not copying:
             retired, self._retired = self._retired, None
             retired()
@@ -139,8 +139,8 @@ class ShareLog:
 
     def _forget(self, error: TopicError) -> None:
         self._core = None
-        self._dead_letters.close()
         self._leader_epoch = -1
+        self._letters.close()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -261,6 +261,11 @@ class ShareLog:
             config.share_delivery_count_limit, config.share_partition_max_record_locks, bool(config.dead_letter_topic)
         )
 
+    @property
+    def dead_letters_waiting(self) -> int:
+        """Number of records that wait for their copies in the dead letter topic."""
+        return self._letters.waiting
+
     # Decisions
 
     async def acknowledge(
@@ -324,13 +329,13 @@ class ShareLog:
                 error = await self._store(state, term)
                 if error is None:
                     core.stored()
-                    if self._core is core:
-                        self._dead_letters.look(core)
                 else:
                     core.lost()
                 self._answer(waiting, error)
                 if error is None:
                     self.watchers.notify(1)
+                    if self._core is core:
+                        self._letters.look(core)
                 elif self._core is core:
                     self._refused(error)
         finally:

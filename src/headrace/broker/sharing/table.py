@@ -40,8 +40,8 @@ class ShareTable:
         clock: Clock,
         lane: CooperativeScheduler,
         find_time: FindTime,
-        dead_letters: DeadLetterTopics,
         natives: NativeShareGroups,
+        dead_letters: DeadLetterTopics,
     ) -> None:
         """`clock` is the one for members' timeouts: it pauses with this process."""
         self._topics = topics
@@ -50,8 +50,8 @@ class ShareTable:
         self._clock = clock
         self._lane = lane
         self._find_time = find_time
-        self._dead_letters = dead_letters
         self._natives = natives
+        self._dead_letters = dead_letters
         self._begun: dict[tuple[str, str], int] = {}
         """Group and stream -> state epoch that storage has at least, of groups that this broker coordinates."""
         self._shares: dict[tuple[str, str], Share] = {}
