@@ -39,7 +39,7 @@ DIFFERENCES = (
     "| replication | by the brokers | by Redis; each record is stored once |",
     "| `cleanup.policy` | `delete`, `compact` or both | the same |",
     "| transactions | yes | yes |",
-    "| group protocols | classic, consumer, share, streams | classic, consumer |",
+    "| group protocols | classic, consumer, share, streams | classic, consumer, share |",
     "| rate limits of OCI | enforced | none, unless you set `oci.limits=strict` |",
     "| Kafka endpoint of OCI | a documented subset | all APIs above, unless you set `oci.kafka=strict` |",
     "| request signatures of OCI | verified | parsed only, unless you set `oci.auth=verify` |",
