@@ -1,8 +1,8 @@
 """A consumer group of all APIs, with one name and one set of committed offsets.
 
 The classic part is Kafka's group. Each balanced section assigns one topic to OCI instances. A group of a newer kind has
-a part for its members (`groups.kinds`). Only one of them can have members at a time. All share committed offsets, so a
-group can switch APIs.
+a part for its members (`groups.kinds`), who share partitions with instances (decision 0150). All share committed
+offsets.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -23,7 +23,7 @@ from headrace.groups.consumers.events import (
 from headrace.groups.consumers.group import ConsumerGroup
 from headrace.groups.description import GroupDescription, Moved, described_as_balanced
 from headrace.groups.effects import Effect, HeartbeatResult, Result
-from headrace.groups.errors import GroupError, InstanceError, InstanceProblem
+from headrace.groups.errors import GroupError
 from headrace.groups.events import (
     ClassicEvent,
     Commit,
@@ -46,18 +46,12 @@ from headrace.groups.instances.events import (
     CreateCursor,
     Delivered,
     Get,
-    InstanceRefused,
-    InstanceRequest,
-    InstanceResult,
-    Taken,
     Update,
 )
 from headrace.groups.instances.group import BalancedGroup
 from headrace.groups.instances.model import Reservation
-from headrace.groups.instances.requests import unreserved
 from headrace.groups.kinds import KINDS, TIMERS, KindEvent, KindGroup, OtherMembers, at_once, fault, part_for, restored
 from headrace.groups.model import (
-    DropBalanced,
     DropField,
     DropOffsets,
     GroupChange,
@@ -72,10 +66,11 @@ from headrace.groups.model import (
 )
 from headrace.groups.offsets import CommittedOffsets
 from headrace.groups.pending_offsets import Guard
+from headrace.groups.sections import Sections
 from headrace.groups.sharing import exclusion
 from headrace.groups.sharing.events import AlterShareOffsets, DeleteShareOffsets, ShareHeartbeat
 from headrace.groups.sharing.group import ShareGroup
-from headrace.groups.timers import TimerKey, TimerKind
+from headrace.groups.timers import TimerKey
 from headrace.groups.turn import GROUP_BYTES, UNBOUNDED, Room, Turn
 from headrace.machines.deadlines import Deadlines
 from headrace.machines.effects import Now
@@ -102,6 +97,9 @@ class Group:
         self._deadlines: Deadlines[TimerKey] = Deadlines()
         self.balanced = OtherMembers()
         self.classic = ClassicGroup(name, settings, self._positions, self._deadlines, self.balanced)
+        self._sections = Sections(
+            self.classic, self.balanced, self._positions, self._deadlines, settings, self._configs, facts
+        )
         self.sharing = ShareGroup(name, settings, self._configs, self._deadlines)
         self._leftover: tuple[str, ...] = ()
         """Stored members of newer kinds in a group that an older server made classic."""
@@ -131,11 +129,14 @@ class Group:
         if stored.header is not None and stored.header.kind is GroupKind.SHARE:
             group.sharing.restore(stored, turn)
             return group, turn.effects()
+        group.balanced.part = part = restored(stored, settings.newer, group._configs, turn)
+        shared = part is not None and part.is_used
         for section in stored.balanced:
             group.balanced[section.topic] = BalancedGroup.restore(
-                stored.name, section, group._positions, settings, turn
+                stored.name, section, group._positions, settings, turn, shared=shared
             )
-        group.balanced.part = restored(stored, settings.newer, group._configs, turn)
+        if shared:
+            group._sections.share()
         if group.part is None:
             group._leftover = tuple(value.field for value in stored.fields)
         group.classic.take_up(stored, turn)
@@ -184,12 +185,12 @@ class Group:
             section.dismiss_silent(arrived_ms, turn)
         match event:
             case CreateCursor() | Get() | CommitCursor() | Beat() | Update():
-                turn.reply(event.token, self._answered(event, turn))
+                turn.reply(event.token, self._sections.answer(event, turn))
             case Delivered():
-                self._delivered(event, turn)
+                self._sections.delivered(event, turn)
             case TimerFired(key) if key.section:
                 if turn.take_timer(key):
-                    self._fired(key, turn)
+                    self._sections.fired(key, turn)
             case DropTopic():
                 self._drop_topic(event, turn)
             case ConsumerHeartbeat():
@@ -200,20 +201,18 @@ class Group:
                 self._tell_part(event, turn)
             case _:
                 self._classic(event, turn)
+        self._downgrade(turn)
+        self._sections.follow_holdings(turn)
         for section in self.balanced.values():
             section.finish(turn)
-        self._downgrade(turn)
         if self.part is not None and self.part.header is not None:
+            turn.changes[:0] = [DropField(field) for field in self._leftover]
+            self._leftover = ()
             self.classic.follow(self.part.header, used=self.part.is_used, turn=turn)
-
-    def _delivered(self, event: Delivered, turn: Turn) -> None:
-        taken = event.topic in self.balanced and self.balanced[event.topic].delivered(event, turn)
-        if event.token is not None:
-            turn.reply(event.token, Taken() if taken else _forgotten(self.name))
 
     def _drop_topic(self, drop: DropTopic, turn: Turn) -> None:
         section = self.balanced.get(drop.topic)
-        dropped = section is not None and drop.takes(section.topic_id) and self._drop_section(drop.topic, turn)
+        dropped = section is not None and drop.takes(section.topic_id) and self._sections.drop(drop.topic, turn)
         self._tell_part(drop, turn)
         self._classic(drop, turn)
         if dropped:
@@ -242,16 +241,16 @@ class Group:
                 return
             self.balanced.part = found
         assert self.part is not None, "set above"
+        if request.member_epoch == JOIN_EPOCH:
+            self._sections.share()
         self.part.take(request, turn)
         if self.part.header is None:
             # Its first request was rejected.
+            self._sections.follow_holdings(turn)
             self.balanced.part = before
-        elif self._leftover:
-            turn.changes[:0] = [DropField(field) for field in self._leftover]
-            self._leftover = ()
 
     def _part_for(self, kind: GroupKind, member_epoch: int, turn: Turn) -> KindGroup | GroupError:
-        if member_epoch != JOIN_EPOCH or self.balanced.any_read:
+        if member_epoch != JOIN_EPOCH:
             return GroupError.GROUP_ID_NOT_FOUND
         if self.classic.state is not GroupState.EMPTY:
             return conversion.upgrade(self.classic, self._settings.newer, self._configs, self._facts, turn)
@@ -293,21 +292,22 @@ class Group:
 
     def _bridges(self) -> bool:
         """Return whether classic members may be in the consumer group."""
-        policy = self._settings.newer.consumer_migration_policy
-        return self._consumers is not None and self._consumers.is_used and policy is not MigrationPolicy.DISABLED
+        part, policy = self._sections.consumers, self._settings.newer.consumer_migration_policy
+        used = part is not None and (part.is_used or self.balanced.has_instances)
+        return used and policy is not MigrationPolicy.DISABLED
 
     def _bridge(self, request: Join | Sync | Heartbeat | Leave, turn: Turn) -> None:
-        assert self._consumers is not None, "checked"
-        self._consumers.take_classic(request, self._settings, self._facts, turn)
-
-    @property
-    def _consumers(self) -> ConsumerGroup | None:
-        return self.part if isinstance(self.part, ConsumerGroup) else None
+        assert self._sections.consumers is not None, "checked"
+        if isinstance(request, Join):
+            self._sections.share()
+        self._sections.consumers.take_classic(request, self._settings, self._facts, turn)
 
     def _downgrade(self, turn: Turn) -> None:
         """Make a consumer group without consumers a classic one, if it may."""
-        part = self._consumers
-        if part is not None and part.is_classic and conversion.may_downgrade(self._settings.newer):
+        part = self._sections.consumers
+        mixed = part is None or self.balanced.has_instances or not part.is_classic
+        if part is not None and not mixed and conversion.may_downgrade(self._settings.newer):
+            part.instances.detach(turn)
             conversion.downgrade(part, self.classic, turn)
             self.balanced.part = None
 
@@ -319,78 +319,14 @@ class Group:
 
     def _becomes_classic(self, part: KindGroup) -> bool:
         """Make an unused group of a newer kind a classic one. Return False if it is used."""
-        if part.is_used:
+        if part.is_used or self.balanced.has_instances:
             return False
         self.balanced.part = None
         return True
 
-    def _answered(self, request: InstanceRequest, turn: Turn) -> InstanceResult:
-        try:
-            return self._section(request, turn).answer(request, turn)
-        except InstanceError as error:
-            return InstanceRefused(error.kind, error.message, error.partition)
-
-    def _section(self, request: InstanceRequest, turn: Turn) -> BalancedGroup:
-        if self.classic.state is GroupState.DEAD:
-            # The client retries and finds or creates a live group.
-            raise self._unknown(request)
-        section = self.balanced.get(request.topic.name)
-        consumed = self.classic.state is not GroupState.EMPTY or (self.part is not None and self.part.is_used)
-        if consumed and section is not None and isinstance(request, CommitCursor) and request.cursor.offsets:
-            # Kafka consumers have taken the instance's partitions.
-            raise unreserved(request.cursor.offsets[0][0])
-        # A commit without offsets adds no member, so it needs no check.
-        if consumed and (section is None or isinstance(request, Get | Beat | Update)):
-            raise InstanceError(InstanceProblem.GROUP_IN_USE, f"consumers of Kafka are in group {self.name!r}")
-        if section is None and isinstance(request, CreateCursor) and request.starts is not None:
-            section = BalancedGroup.create(
-                self.name,
-                request.topic,
-                request.starts,
-                request.leader_epochs,
-                self._positions,
-                self._settings,
-                turn,
-            )
-            self.balanced[request.topic.name] = section
-            self.classic.watch_offsets(turn)
-        if section is None:
-            raise self._unknown(request)
-        return section
-
-    def _unknown(self, request: InstanceRequest) -> InstanceError:
-        return InstanceError(InstanceProblem.UNKNOWN_GROUP, f"no group {self.name!r} on {request.topic.name!r}")
-
-    def _fired(self, key: TimerKey, turn: Turn) -> None:
-        section = self.balanced[key.section]
-        if key.kind is TimerKind.INSTANCE:
-            section.timer_fired(key.member_id, turn)
-            return
-        in_use = self.classic.uses(key.section) or self._has_pending(key.section)
-        if section.look_again(turn, turn.now_ms if in_use else self._last_commit_ms(key.section)):
-            self._drop_section(key.section, turn)
-            turn.save(*self._positions.drop_topic(DropTopic(key.section)))
-            self.classic.watch_offsets(turn)
-            self.classic.end_if_nothing(turn)
-
-    def _last_commit_ms(self, topic: str) -> int:
-        commits = (each.committed_ms for partition, each in self._positions.all().items() if partition.topic == topic)
-        return max(commits, default=0)
-
-    def _has_pending(self, topic: str) -> bool:
-        return any(partition.topic == topic for partition in self._positions.pending.partitions())
-
-    def _drop_section(self, topic: str, turn: Turn) -> bool:
-        section = self.balanced.pop(topic, None)
-        if section is None:
-            return False
-        section.cancel_timers(turn)
-        turn.save(DropBalanced(topic))
-        return True
-
     def describe(self) -> GroupDescription:
         """Return the description by instances if any, else by classic members."""
-        if self.part is not None and not self.balanced.has_instances:
+        if self.part is not None:
             return self.part.describe()
         if self.balanced.any_read:
             generation = sum(section.generation for section in self.balanced.values())
@@ -401,14 +337,14 @@ class Group:
     @property
     def state(self) -> GroupState:
         """State as described. See `state_name` for those of newer kinds."""
-        if self.part is not None and not self.balanced.has_instances:
+        if self.part is not None:
             return self.part.describe().state
         return GroupState.STABLE if self.balanced.any_read else self.classic.state
 
     @property
     def state_name(self) -> str:
         """State with Kafka's name, as ListGroups shows it."""
-        if self.part is not None and not self.balanced.has_instances:
+        if self.part is not None:
             return self.part.state
         return self.state.value
 
@@ -426,6 +362,10 @@ class Group:
         newer = self.part.take_moved()
         return Moved(classic.came | newer.came, classic.went | newer.went)
 
+    def reservations(self, topic: str, now: Now) -> list[Reservation] | None:
+        """Return a section's partitions, if it exists."""
+        return self._sections.reservations(topic, now)
+
     def instances(self) -> dict[str, str]:
         """Return instance names by topic and instance."""
         return {f"{topic}/{name}": name for topic, section in self.balanced.items() for name in section.names}
@@ -435,11 +375,6 @@ class Group:
         """Number of generations, classic and balanced."""
         generation = self.classic.generation if self.part is None else self.part.epoch
         return generation + sum(section.generation for section in self.balanced.values())
-
-    def reservations(self, topic: str, now: Now) -> list[Reservation] | None:
-        """Return a section's partitions, if it exists."""
-        section = self.balanced.get(topic)
-        return None if section is None else section.reservations(now)
 
     @property
     def member_bytes(self) -> int:
@@ -482,8 +417,3 @@ class Group:
     def position(self, partition: TopicPartition) -> OffsetAndMetadata | None:
         """Return a partition's committed offset, if any."""
         return self._positions.get(partition)
-
-
-def _forgotten(name: str) -> InstanceRefused:
-    """A get's plan was discarded with unstored state."""
-    return InstanceRefused(InstanceProblem.UNAVAILABLE, f"group {name!r} was created again in the meantime: try again")

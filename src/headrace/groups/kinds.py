@@ -111,8 +111,18 @@ def restored(stored: StoredGroup, limits: NewerGroupSettings, configs: Configs, 
 class OtherMembers(dict[str, BalancedGroup]):
     """Sections by topic, and the part of a newer kind (`classic.membership.OtherApis`)."""
 
-    part: KindGroup | None = None
-    """The part of a newer kind."""
+    _part: KindGroup | None = None
+
+    @property
+    def part(self) -> KindGroup | None:
+        """The part of a newer kind."""
+        return self._part
+
+    @part.setter
+    def part(self, part: KindGroup | None) -> None:
+        self._part = part
+        if isinstance(part, ConsumerGroup):
+            part.instances.sections = self
 
     def has_section(self, topic: str) -> bool:
         """Whether offsets of the topic are kept."""

@@ -239,6 +239,8 @@ class StoredBalanced(msgspec.Struct, frozen=True, kw_only=True):
     """As that of an offset."""
     valid_from: dict[int, int] = {}
     """Partition -> the first generation whose cursors may commit, if not 0."""
+    targets: dict[int, str] = {}
+    """Partition -> instance that should get it, in a group with consumers."""
 
 
 class StoredGroup(msgspec.Struct, frozen=True, kw_only=True):

@@ -465,17 +465,21 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
         if section is None:
             return None
         present = self.machine.reservations(topic, self._table.now())
-        until = {each.instance: each.reserved_until_ms for each in present or ()}
+        until = {each.instance: each.reserved_until_ms for each in present or () if not each.is_consumer}
+        consumers = {each.partition: each for each in present or () if each.is_consumer}
         positions = self.positions
+        nothing = Reservation(0, None, None, None)
         return [
             Reservation(
                 partition=index,
                 committed=None if index in section.starts or position is None else position.offset,
-                instance=None if owner is None else owner.instance,
-                reserved_until_ms=None if owner is None else until.get(owner.instance),
+                instance=shown.instance if owner is None else owner.instance,
+                reserved_until_ms=shown.reserved_until_ms if owner is None else until.get(owner.instance),
+                is_consumer=shown.is_consumer,
             )
             for index, owner in enumerate(section.owners)
             for position in (positions.get(TopicPartition(topic, index)),)
+            for shown in (consumers.get(index, nothing),)
         ]
 
     @property

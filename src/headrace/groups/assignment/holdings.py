@@ -11,7 +11,18 @@ from typing import Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 Who = TypeVar("Who", bound=Hashable)
-"""Key of a member: the member ID of a consumer, or (topic, name) of an OCI instance."""
+"""Key of a member (`MemberKey`)."""
+
+
+class InstanceKey(NamedTuple):
+    """An OCI instance. It takes part in one topic."""
+
+    topic: str
+    name: str
+
+
+MemberKey = str | InstanceKey
+"""The member ID of a consumer, or an instance."""
 
 
 class Topic(NamedTuple):
@@ -43,6 +54,8 @@ class Holdings(Generic[Who]):
     def __init__(self, epoch: int = 0, target_epoch: int = 0) -> None:
         self.epoch = epoch
         self.target_epoch = target_epoch
+        self.changes = 0
+        """Number of changes of owners and targets. It shows whether there were any."""
         self._members: dict[Who, frozenset[str]] = {}
         self._subscribers: Counter[str] = Counter()
         self._tables: dict[Topic, _Table[Who]] = {}
@@ -63,6 +76,7 @@ class Holdings(Generic[Who]):
 
     def leave(self, who: Who) -> None:
         """Remove a member, free its partitions, and raise `epoch`."""
+        self.changes += 1
         self._subscribers.subtract(self._members.pop(who))
         for topic, partitions in self._targets.pop(who).items():
             for partition in partitions:
@@ -76,6 +90,7 @@ class Holdings(Generic[Who]):
         """Rename a static member that returns under another ID. It keeps everything, and no epoch changes."""
         if other in self._members:
             raise ValueError(f"{other!r} is a member")
+        self.changes += 1
         self._members = {other if member == who else member: topics for member, topics in self._members.items()}
         self._held[other] = self._held.pop(who)
         self._targets[other] = self._targets.pop(who)
@@ -95,6 +110,7 @@ class Holdings(Generic[Who]):
         now = None if partitions is None else Topic(name, topic_id)
         if now == before and (now is None or self._tables[now].count == partitions):
             return
+        self.changes += 1
         if now is None:
             del self._current[name]
         else:
@@ -107,6 +123,7 @@ class Holdings(Generic[Who]):
 
     def aim(self, targets: Mapping[Who, Mapping[str, Collection[int]]]) -> None:
         """Replace the target, which must be computed from the present state, and set `target_epoch`."""
+        self.changes += 1
         for topic, table in list(self._tables.items()):
             table.targets.clear()
             self._drop_unused(topic)
@@ -124,6 +141,7 @@ class Holdings(Generic[Who]):
 
         Commits of epochs before `epoch` do not belong to this ownership.
         """
+        self.changes += bool(parts)
         for topic, partitions in parts.items():
             table = self._tables[topic]
             for partition in partitions:
@@ -135,6 +153,7 @@ class Holdings(Generic[Who]):
     def give_up(self, who: Who, parts: Mapping[Topic, Collection[int]]) -> None:
         """Free partitions that a member owns."""
         held = self._held[who]
+        self.changes += bool(parts)
         for topic, partitions in parts.items():
             if partitions:
                 assert held.get(topic, set()).issuperset(partitions), f"{who!r} does not own all of {topic.name!r}"
@@ -215,6 +234,17 @@ class Holdings(Generic[Who]):
             for name, table in self._existing()
             if table.targets
         }
+
+    def count(self, topic: Topic) -> int:
+        """Return the number of partitions of an existing topic."""
+        return self._tables[topic].count
+
+    def shares_of(self, topic: Topic) -> tuple[dict[int, Who], dict[int, Who]]:
+        """Return owners and targets of the partitions of a topic, which may no longer exist."""
+        table = self._tables.get(topic)
+        if table is None:
+            return {}, {}
+        return {each: owner for each, (owner, _) in table.owners.items()}, dict(table.targets)
 
     def granted(self, topic: str, partition: int) -> tuple[Who, int] | None:
         """Return the owner of a partition of an existing topic, and the epoch of the grant."""

@@ -3,6 +3,7 @@
 A commit with an older epoch counts for partitions that the member has had since then (KIP-1251).
 """
 
+from headrace.groups.assignment.holdings import InstanceKey
 from headrace.groups.consumers.membership import Membership
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Commit, TxnOffsetCommit
@@ -21,10 +22,11 @@ def check_commit(group: Membership, request: Commit | TxnOffsetCommit) -> GroupE
         return GroupError.UNKNOWN_MEMBER_ID if member is None else GroupError.ILLEGAL_GENERATION
     if isinstance(request, Commit) and not (request.knows_member_epochs or member.is_classic):
         return GroupError.UNSUPPORTED_VERSION
+    # As in Kafka, whose transactional and classic clients do not know the newer error.
+    stale = GroupError.ILLEGAL_GENERATION if transactional or member.is_classic else GroupError.STALE_MEMBER_EPOCH
     if request.generation == member.epoch and not member.has_left:
-        return {}
-    # As in Kafka, whose transactional clients do not know the newer error.
-    stale = GroupError.ILLEGAL_GENERATION if transactional else GroupError.STALE_MEMBER_EPOCH
+        # An instance commits by position: an offset of another reader would skip what it has in flight.
+        return {partition: stale for partition in request.positions if _has_an_instance(group, partition)}
     if request.generation > member.epoch or member.has_left:
         return dict.fromkeys(request.positions, stale)
     return {
@@ -37,6 +39,13 @@ def check_commit(group: Membership, request: Commit | TxnOffsetCommit) -> GroupE
 def _had_since(group: Membership, member_id: str, partition: TopicPartition, epoch: int) -> bool:
     found = group.holdings.granted(partition.topic, partition.partition)
     return found is not None and found[0] == member_id and found[1] <= epoch
+
+
+def _has_an_instance(group: Membership, partition: TopicPartition) -> bool:
+    if not group.instances:
+        return False
+    found = group.holdings.granted(partition.topic, partition.partition)
+    return found is not None and isinstance(found[0], InstanceKey)
 
 
 def check_fetch(group: Membership, member_id: str | None, epoch: int) -> GroupError | None:

@@ -6,12 +6,13 @@ from uuid import UUID
 
 import msgspec
 
-from headrace.groups.assignment.holdings import Topic
+from headrace.groups.assignment.holdings import InstanceKey, Topic
 from headrace.groups.classic.states import GroupState
 from headrace.groups.configs import Rules
 from headrace.groups.consumer_subscription import CONSUMER_PROTOCOL, assignment, subscription
+from headrace.groups.consumers.instances import Instances
 from headrace.groups.consumers.member import Member, MemberState
-from headrace.groups.consumers.membership import Membership
+from headrace.groups.consumers.membership import UNIFORM, Membership
 from headrace.groups.description import GroupDescription, MemberDescription
 from headrace.groups.model import GroupKind
 
@@ -60,6 +61,8 @@ class ConsumerDescription(msgspec.Struct, frozen=True, kw_only=True):
     """Empty: none."""
     is_classic: bool
     """Whether it uses the classic protocol."""
+    is_instance: bool = False
+    """Whether it is an OCI instance. Then its IDs show its topic and name."""
     assigned: tuple[TopicAssignment, ...]
     """What it has, without what it must give up."""
     target: tuple[TopicAssignment, ...]
@@ -100,25 +103,30 @@ class ConsumerGroupDescription(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def describe(group: Membership, rules: Rules) -> ConsumerGroupDescription:
+def describe(group: Membership, rules: Rules, instances: Instances) -> ConsumerGroupDescription:
     """Return the description of a group."""
     return ConsumerGroupDescription(
         name=group.name,
-        state=state_of(group),
+        state=state_of(group, instances),
         epoch=group.holdings.epoch,
         target_epoch=group.holdings.target_epoch,
-        assignor=group.assignor(rules.limits.consumer_assignors),
-        members=tuple(_described(group, member) for member in group.members.values()),
+        assignor=UNIFORM if instances.any else group.assignor(rules.limits.consumer_assignors),
+        members=(
+            *(_described(group, member) for member in group.members.values()),
+            *(_instance(group, *each) for each in instances.shares()),
+        ),
     )
 
 
-def state_of(group: Membership) -> ConsumerGroupState:
+def state_of(group: Membership, instances: Instances) -> ConsumerGroupState:
     """Return the state of a group."""
     target_epoch = group.holdings.target_epoch
-    if not group.members:
+    if not (group.members or instances.any):
         return ConsumerGroupState.EMPTY
-    if group.holdings.outdated:
+    if group.members and group.holdings.outdated:
         return ConsumerGroupState.ASSIGNING
+    if not instances.are_settled:
+        return ConsumerGroupState.RECONCILING
     for member in group.members.values():
         if member.epoch != target_epoch or member.state is not MemberState.STABLE:
             return ConsumerGroupState.RECONCILING
@@ -138,6 +146,26 @@ def _described(group: Membership, member: Member) -> ConsumerDescription:
         is_classic=member.is_classic,
         assigned=_listed(member.assigned(group.holdings)),
         target=_listed(group.holdings.target(member.member_id)),
+    )
+
+
+def _instance(
+    group: Membership, key: InstanceKey, topic: Topic, held: set[int], target: set[int]
+) -> ConsumerDescription:
+    return ConsumerDescription(
+        # An instance in several sections is shown as several members.
+        member_id=f"{key.topic}/{key.name}",
+        instance_id=None,
+        rack_id=None,
+        epoch=group.holdings.target_epoch,
+        client_id=key.name,
+        client_host="",
+        topics=(key.topic,),
+        pattern="",
+        is_classic=False,
+        is_instance=True,
+        assigned=_listed({topic: held} if held else {}),
+        target=_listed({topic: target} if target else {}),
     )
 
 

@@ -5,6 +5,7 @@ from uuid import UUID
 
 import msgspec
 
+from headrace.groups.assignment.holdings import MemberKey
 from headrace.groups.errors import GroupError
 from headrace.groups.model import TopicFacts
 from headrace.machines.effects import Command
@@ -95,18 +96,19 @@ class Assign(Command, frozen=True):
     """Compute a target outside the event loop, and answer with `Assigned`. Compared by identity."""
 
     assignor: str
-    members: Mapping[str, frozenset[str]]
+    members: Mapping[MemberKey, frozenset[str]]
     partitions: Mapping[str, int]
-    owners: Mapping[str, Mapping[int, str]]
-    targets: Mapping[str, Mapping[int, str]]
-    instances: Mapping[str, str]
+    owners: Mapping[str, Mapping[int, MemberKey]]
+    targets: Mapping[str, Mapping[int, MemberKey]]
+    instances: Mapping[MemberKey, str]
+    """Instance IDs of static members."""
 
 
 class Assigned(msgspec.Struct, frozen=True):
     """A computed target. No reply."""
 
     assign: Assign
-    targets: Mapping[str, Mapping[str, Collection[int]]] | None
+    targets: Mapping[MemberKey, Mapping[str, Collection[int]]] | None
     """Member -> topic -> partitions. None: the computation failed."""
 
 

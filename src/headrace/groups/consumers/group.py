@@ -23,6 +23,7 @@ from headrace.groups.consumers.events import (
     TopicsChanged,
 )
 from headrace.groups.consumers.heartbeat import changes_nothing, heartbeat
+from headrace.groups.consumers.instances import Instances
 from headrace.groups.consumers.member import MemberState
 from headrace.groups.consumers.membership import Membership
 from headrace.groups.consumers.target import aim, assigned
@@ -38,7 +39,7 @@ from headrace.groups.model import (
     StoredGroup,
     TopicPartition,
 )
-from headrace.groups.timers import TimerKind
+from headrace.groups.timers import TimerKey, TimerKind
 from headrace.groups.turn import Turn
 
 GroupEvent = ConsumerRequest | ConsumerNotice | TimerFired | DropTopic
@@ -52,9 +53,13 @@ class ConsumerGroup:
     def __init__(self, name: str, limits: NewerGroupSettings, configs: Configs, epoch: int) -> None:
         """Create a group without members. `epoch`: the generation or the epoch before."""
         # Members join at epoch 1 or later: 0 means that a member has none.
-        self._group = Membership(name, epoch + 1, epoch + 1)
         self._limits = limits
         self._configs = configs
+        self._use(Membership(name, epoch + 1, epoch + 1))
+
+    def _use(self, members: Membership) -> None:
+        self._group = members
+        self.instances = Instances(members, lambda: self._rules)
 
     @property
     def _rules(self) -> Rules:
@@ -64,7 +69,7 @@ class ConsumerGroup:
     def of(cls, members: Membership, limits: NewerGroupSettings, configs: Configs) -> "ConsumerGroup":
         """Return a group with these members."""
         group = cls(members.name, limits, configs, 0)
-        group._group = members
+        group._use(members)
         return group
 
     @classmethod
@@ -74,7 +79,7 @@ class ConsumerGroup:
         """Return the stored group. Members keep their epochs and partitions, and get full sessions."""
         group = cls(stored.name, limits, configs, 0)
         members = Membership(stored.name, header.epoch, header.target_epoch)
-        group._group = members
+        group._use(members)
         members.restore(header, (each for each in stored.fields if isinstance(each, StoredConsumer)))
         timeout_ms = configs.of(stored.name).consumer_session_timeout_ms
         for member in members.members.values():
@@ -110,6 +115,10 @@ class ConsumerGroup:
             case TimerFired(key):
                 if turn.take_timer(key):
                     self._fired(key.kind, key.member_id, turn)
+        self.finish(turn)
+
+    def finish(self, turn: Turn) -> None:
+        """Store changes."""
         if self._group.members or self._group.header is not None:
             turn.save(*self._group.take_changes())
 
@@ -237,7 +246,7 @@ class ConsumerGroup:
     @property
     def state(self) -> str:
         """State with Kafka's name."""
-        return state_of(self._group).value
+        return state_of(self._group, self.instances).value
 
     def describe(self) -> GroupDescription:
         """Return the description as for a classic group."""
@@ -245,4 +254,17 @@ class ConsumerGroup:
 
     def describe_members(self) -> ConsumerGroupDescription:
         """Return the description."""
-        return describe(self._group, self._rules)
+        return describe(self._group, self._rules, self.instances)
+
+    def owner(self, topic: str, partition: int) -> tuple[str, TimerKey] | None:
+        """Return the client ID and member ID of a partition's owner, and its session's timer. None: no consumer."""
+        found = self._group.holdings.granted(topic, partition)
+        if found is None or not isinstance(found[0], str):
+            return None
+        member = self._group.members[found[0]]
+        return f"{member.client_id}/{member.member_id}", timers.session(member.member_id)
+
+    def taken(self, topic: str) -> list[int]:
+        """Return the partitions of a topic that consumers own."""
+        owners = self._group.holdings.owners().get(topic, {})
+        return [index for index, owner in owners.items() if isinstance(owner, str)]

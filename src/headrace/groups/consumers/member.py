@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from uuid import UUID
 
-from headrace.groups.assignment.holdings import Holdings, Topic
+from headrace.groups.assignment.holdings import Holdings, MemberKey, Topic
 from headrace.groups.consumers.events import Assignment, ConsumerHeartbeat
 from headrace.groups.description import Client
 from headrace.groups.events import Join
@@ -141,7 +141,7 @@ class Member:
         member.size = member.charged()
         return member
 
-    def stored(self, holdings: Holdings[str]) -> StoredConsumer:
+    def stored(self, holdings: Holdings[MemberKey]) -> StoredConsumer:
         """Return its stored form."""
         return StoredConsumer(
             member_id=self.member_id,
@@ -182,7 +182,7 @@ class Member:
         """Its known topics."""
         return frozenset(self.topics) | (self.matched or frozenset())
 
-    def assigned(self, holdings: Holdings[str]) -> Parts:
+    def assigned(self, holdings: Holdings[MemberKey]) -> Parts:
         """Return its partitions without those that it must give up."""
         held = holdings.held(self.member_id)
         for topic, partitions in self.revoking.items():

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from headrace.groups import timers
-from headrace.groups.assignment.holdings import Holdings, Topic
+from headrace.groups.assignment.holdings import Holdings, InstanceKey, MemberKey, Topic
 from headrace.groups.consumers.events import Assign, Resolve
 from headrace.groups.consumers.member import PARTITION_BYTES, Member, Parts, Protocols
 from headrace.groups.description import Client, Moved
@@ -21,14 +21,18 @@ from headrace.groups.model import (
 )
 from headrace.groups.turn import Turn
 
+UNIFORM = "uniform"
+
 
 class Membership:
     """Members of one group."""
 
     def __init__(self, name: str, epoch: int, target_epoch: int) -> None:
         self.name = name
-        self.holdings: Holdings[str] = Holdings(epoch, target_epoch)
+        self.holdings: Holdings[MemberKey] = Holdings(epoch, target_epoch)
         self.members: dict[str, Member] = {}
+        self.instances: set[InstanceKey] = set()
+        """OCI instances among the members of `holdings` (`consumers.instances`)."""
         self.header: GroupHeader | None = None
         """The last one for storage."""
         self.empty_since_ms: int | None = None
@@ -155,6 +159,13 @@ class Membership:
         if not self.members:
             self.empty_since_ms = turn.now_ms
 
+    def forget_instances(self) -> None:
+        """Remove all instances from a group without consumers. No epoch changes."""
+        assert not self.members, "consumers need the owners"
+        self.holdings = Holdings(self.holdings.epoch, self.holdings.target_epoch)
+        self.instances.clear()
+        self.assign = None
+
     def touch(self, member: Member) -> None:
         """Store a member with this turn."""
         self._changed.add(member.member_id)
@@ -188,7 +199,12 @@ class Membership:
         self._assignors[assignor] += 1
 
     def assignor(self, supported: tuple[str, ...]) -> str:
-        """Return the assignor that most members name. Ties and no votes: the first supported one."""
+        """Return the assignor that most members name. Ties and no votes: the first supported one.
+
+        Instances are always assigned by `uniform`: ranges would move partitions whose records are in flight.
+        """
+        if self.instances:
+            return UNIFORM
         return max(supported, key=lambda name: self._assignors[name])
 
     def take_moved(self) -> Moved:

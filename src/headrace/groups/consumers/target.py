@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 
 from headrace.groups import timers
 from headrace.groups.assignment.assignors import range_assignor, uniform
+from headrace.groups.assignment.holdings import MemberKey
 from headrace.groups.configs import Rules
 from headrace.groups.consumers.events import Assign, Assigned
 from headrace.groups.consumers.membership import Membership
@@ -20,7 +21,7 @@ _MOST_DISCARDED = 2
 _AGAIN_MS = 1_000
 """Delay after a failed computation."""
 
-Targets = Mapping[str, Mapping[str, Collection[int]]]
+Targets = Mapping[MemberKey, Mapping[str, Collection[int]]]
 """Member -> topic -> partitions."""
 
 
@@ -105,6 +106,6 @@ def _apply(group: Membership, rules: Rules, targets: Targets, assign: Assign, tu
     group.assigned = sum(assign.partitions.values())
     group.discarded = 0
     delay_ms = rules.config.consumer_assignment_interval_ms or _size(assign) * _SHARE // _PER_MS
-    if delay_ms and group.members:
+    if delay_ms and holdings.members:
         # Until then, changes have no new target.
         turn.set_timer(timers.target(), delay_ms)

@@ -5,7 +5,7 @@ ConsumerHeartbeat. `rebalance` handles CreateGroupCursor and assigns partitions.
 `groups.group` has the committed offsets.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from uuid import UUID
 
 from headrace.groups import timers
@@ -23,8 +23,8 @@ from headrace.groups.instances.events import (
     Update,
     Updated,
 )
-from headrace.groups.instances.model import Reservation
-from headrace.groups.instances.section import BEGINNING, Holding, Section
+from headrace.groups.instances.model import GroupCursor, Reservation
+from headrace.groups.instances.section import BEGINNING, Section
 from headrace.groups.model import GroupSettings, StoredBalanced, StoredStart
 from headrace.groups.offsets import CommittedOffsets
 from headrace.groups.turn import Turn
@@ -37,6 +37,11 @@ class BalancedGroup:
     def __init__(self, section: Section) -> None:
         self._section = section
 
+    @property
+    def section(self) -> Section:
+        """Its data."""
+        return self._section
+
     @classmethod
     def create(
         cls,
@@ -47,21 +52,32 @@ class BalancedGroup:
         positions: CommittedOffsets,
         settings: GroupSettings,
         turn: Turn,
+        taken: Collection[int] = (),
     ) -> "BalancedGroup":
-        """Create a section. Partitions start at their start offset, unless the group has a committed offset."""
+        """Create a section. Partitions start at their start offset, unless the group has a committed offset.
+
+        Nothing is committed for partitions that consumers have `taken`: they may be further.
+        """
         section = Section(group, topic, positions, settings, turn.now_ms)
         section.changed()
-        fresh = cls(section)
-        fresh._add(starts, leader_epochs, turn)
-        return fresh
+        section.begin(starts, leader_epochs, turn, taken)
+        return cls(section)
 
     @classmethod
     def restore(
-        cls, group: str, stored: StoredBalanced, positions: CommittedOffsets, settings: GroupSettings, turn: Turn
+        cls,
+        group: str,
+        stored: StoredBalanced,
+        positions: CommittedOffsets,
+        settings: GroupSettings,
+        turn: Turn,
+        *,
+        shared: bool = False,
     ) -> "BalancedGroup":
-        """Restore the stored section with new timeouts. Sets timers only."""
+        """Restore the stored section with new timeouts. Sets timers only. `shared`: the group has consumers."""
         section = Section.restore(group, stored, positions, settings, turn)
-        rebalance.aim_again(section, turn.ticks_ms)
+        if not shared:
+            rebalance.aim_again(section, turn.ticks_ms)
         for member in section.instances.values():
             rebalance.watch(section, member, turn)
         restored = cls(section)
@@ -93,6 +109,10 @@ class BalancedGroup:
             case Update():
                 self._update(request, turn)
                 return Updated()
+
+    def check(self, cursor: GroupCursor) -> None:
+        """Raise InstanceError for a cursor of an earlier section."""
+        rebalance.check_cursor(self._section, cursor)
 
     def delivered(self, event: Delivered, turn: Turn) -> bool:
         """Handle the result of a get. Return whether its plan is still known."""
@@ -151,9 +171,8 @@ class BalancedGroup:
     def _use(self, topic: TopicFacts, turn: Turn) -> None:
         section = self._section
         section.use(topic, turn.now_ms)
-        missing = topic.partitions - len(section.holdings)
-        if missing > 0:
-            self._add((BEGINNING,) * missing, (), turn)
+        if topic.partitions > len(section.holdings):
+            section.grow(topic.partitions, turn)
             rebalance.rebalance(section, turn)
         if section.retention_ms >= 0 and not turn.has_timer(timers.unused(section.topic)):
             self._watch_use(turn)
@@ -166,20 +185,6 @@ class BalancedGroup:
             instances = section.instances.values()
             last_out_ms = max((each.seen_ms + each.timeout_ms + 1 - turn.ticks_ms for each in instances), default=0)
             turn.set_timer(timers.unused(section.topic), min(max(left_ms, last_out_ms), timers.LONGEST_MS))
-
-    def _add(self, starts: tuple[StoredStart, ...], leader_epochs: tuple[int, ...], turn: Turn) -> None:
-        section = self._section
-        begun: dict[int, int] = {}
-        for index, start in enumerate(starts, len(section.holdings)):
-            holding = Holding(start)
-            section.add(holding)
-            if section.has_offset(index):
-                holding.start = None
-            else:
-                begun[index] = start.offset
-                holding.leader_epoch = leader_epochs[index] if index < len(leader_epochs) else -1
-        section.changed()
-        section.advance_offsets(begun, turn)
 
     def _update(self, request: Update, turn: Turn) -> None:
         """Reset every offset. Owners keep their partitions, but cannot commit records in flight."""

@@ -56,3 +56,5 @@ class Reservation(msgspec.Struct, frozen=True, gc=False):
     """Owner, if any."""
     reserved_until_ms: int | None
     """End of the reservation without further requests. None: no owner."""
+    is_consumer: bool = False
+    """Whether the owner is a consumer of Kafka, shown with its client ID and member ID."""

@@ -71,6 +71,9 @@ def dismiss_silent(section: Section, at_ms: int, turn: Turn) -> None:
 
 def rebalance(section: Section, turn: Turn) -> None:
     """Grant free partitions, and decide which ones owners must give up."""
+    if section.pool is not None:
+        section.pool.rebalance(section, turn)
+        return
     if not section.instances:
         for holding in section.holdings:
             holding.aim(None, turn.ticks_ms)

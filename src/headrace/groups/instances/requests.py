@@ -190,8 +190,10 @@ def check_commit(section: Section, cursor: GroupCursor) -> None:
     member = section.instances.get(cursor.instance)
     away = member is None or cursor.generation < member.joined
     for index, _ in cursor.offsets:
-        owner = section.holdings[index].owner if index < len(section.holdings) else None
-        if owner not in {None, cursor.instance} and (away or _lost(member, index) > cursor.generation):
+        if index >= len(section.holdings):
+            continue
+        owner, taken = section.holdings[index].owner, section.holdings[index].taken
+        if (taken or owner not in {None, cursor.instance}) and (away or _lost(member, index) > cursor.generation):
             raise unreserved(index)
 
 

@@ -3,7 +3,8 @@
 It keeps them consistent and decides nothing. `requests` and `rebalance` decide.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from typing import Protocol
 
 import msgspec
 
@@ -21,6 +22,9 @@ from headrace.groups.model import (
 )
 from headrace.groups.offsets import CommittedOffsets
 from headrace.groups.turn import Turn
+
+ANOTHER = ""
+"""Target of a partition that should go to a consumer. No instance has this name."""
 
 
 class Holding:
@@ -40,6 +44,7 @@ class Holding:
         "readers",
         "since_ms",
         "start",
+        "taken",
         "target",
         "valid_from",
     )
@@ -63,8 +68,10 @@ class Holding:
         """Generation in which offset or log were replaced. Offsets of older cursors cannot be committed."""
         self.exposed = exposed
         """Whether cursors with valid offsets in this partition may exist."""
+        self.taken = False
+        """Whether a consumer owns it. Then it has no owner among the instances."""
         self.target: str | None = None
-        """Next owner."""
+        """Next owner. `ANOTHER`: a consumer."""
         self.since_ms = 0
         """Ticks since which the owner is to give it up."""
         self.delivered = -1
@@ -94,6 +101,12 @@ class Holding:
         """Start a tenure in which no earlier delivery can be committed."""
         self.valid_from = generation
         self.exposed = False
+        self.begin_tenure(generation)
+
+    def take(self, generation: int) -> None:
+        """Note that a consumer owns the partition from this generation on."""
+        self.owner = self.lapsed = None
+        self.taken = True
         self.begin_tenure(generation)
 
     def release(self) -> None:
@@ -210,6 +223,13 @@ class OpenRead(msgspec.Struct, frozen=True):
     """Partition -> the generation in which it was granted."""
 
 
+class Pool(Protocol):
+    """Decides about partitions of a section that consumers share."""
+
+    def rebalance(self, section: "Section", turn: Turn) -> None:
+        """Grant free partitions, and decide which ones owners must give up."""
+
+
 class Section:
     """One topic of a group, shared by instances."""
 
@@ -230,6 +250,8 @@ class Section:
         self.instances: dict[str, Instance] = {}
         """In join order."""
         self.holdings: list[Holding] = []
+        self.pool: Pool | None = None
+        """None: there are no consumers. The section decides alone."""
         self.open_reads: dict[int, OpenRead] = {}
         # No number of a get from before a restart, or of an earlier section, is used again.
         self.last_read = now_ms * _READS_PER_MS
@@ -258,6 +280,8 @@ class Section:
         for index, owner in enumerate(stored.owners):
             valid_from = stored.valid_from.get(index, 0)
             section.add(Holding(stored.starts.get(index), owner, valid_from, exposed=True))
+        for index, target in stored.targets.items():
+            section.holdings[index].aim(target, turn.ticks_ms)
         return section
 
     def stored(self) -> StoredBalanced:
@@ -275,7 +299,12 @@ class Section:
             starts={index: each.start for index, each in enumerate(self.holdings) if each.start is not None},
             topic_id=self.topic_id,
             valid_from={index: each.valid_from for index, each in enumerate(self.holdings) if each.valid_from},
+            # A section alone finds them again.
+            targets={} if self.pool is None else dict(self._aimed()),
         )
+
+    def _aimed(self) -> Iterable[tuple[int, str]]:
+        return ((index, each.target) for index, each in enumerate(self.holdings) if each.target)
 
     def add(self, holding: Holding) -> None:
         """Add a partition of the topic."""
@@ -374,6 +403,36 @@ class Section:
         }
         changes, _ = self._positions.commit(risen, self.settings, turn.now_ms, overtakes=False)
         turn.save(*changes)
+
+    def targets_of(self, name: str) -> list[int]:
+        """Return the partitions that an instance should have."""
+        return [
+            index
+            for index, each in enumerate(self.holdings)
+            if each.target == name or (each.target is None and each.owner == name)
+        ]
+
+    def grow(self, partitions: int, turn: Turn) -> None:
+        """Add partitions that the topic got."""
+        missing = partitions - len(self.holdings)
+        if missing > 0:
+            self.begin((BEGINNING,) * missing, (), turn)
+
+    def begin(
+        self, starts: tuple[StoredStart, ...], leader_epochs: tuple[int, ...], turn: Turn, taken: Collection[int] = ()
+    ) -> None:
+        """Add partitions, and commit their starts if they have no committed offset and are not `taken` by consumers."""
+        begun: dict[int, int] = {}
+        for index, start in enumerate(starts, len(self.holdings)):
+            holding = Holding(start)
+            self.add(holding)
+            if self.has_offset(index):
+                holding.start = None
+            elif index not in taken:
+                begun[index] = start.offset
+                holding.leader_epoch = leader_epochs[index] if index < len(leader_epochs) else -1
+        self.changed()
+        self.advance_offsets(begun, turn)
 
     def held_by(self, name: str) -> list[int]:
         """Return an instance's partitions in order."""

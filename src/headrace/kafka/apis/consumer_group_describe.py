@@ -29,8 +29,8 @@ from headrace.security.access.required_acls import Operation, ResourceType
 from headrace.topics.errors import cut
 
 Response = ConsumerGroupDescribeResponse
-_CLASSIC, _CONSUMER = 0, 1
-"""Type of a member with this protocol."""
+_INSTANCE, _CLASSIC, _CONSUMER = -1, 0, 1
+"""Type of an OCI instance (for Kafka: unknown), and of members with this protocol."""
 _HIDDEN = "The group uses topics that the client may not describe."
 NEEDS = (
     groups(Operation.DESCRIBE, lambda request, _: request.group_ids),
@@ -131,8 +131,14 @@ def _member(member: ConsumerDescription) -> Response.Member:
         subscribed_topic_regex=member.pattern or None,
         assignment=_assignment(member.assigned),
         target_assignment=_assignment(member.target),
-        member_type=_CLASSIC if member.is_classic else _CONSUMER,
+        member_type=_member_type(member),
     )
+
+
+def _member_type(member: ConsumerDescription) -> int:
+    if member.is_instance:
+        return _INSTANCE
+    return _CLASSIC if member.is_classic else _CONSUMER
 
 
 def _assignment(assigned: Iterable[TopicAssignment]) -> Response.Assignment:
