@@ -247,7 +247,7 @@ def test_kafka_s_consumers_hold_what_has_lapsed_as_another_instance_does(ctx: In
     (member,) = ctx.stable(1)
 
     ctx.refused(InstanceProblem.UNRESERVED_PARTITION, lambda: ctx.commit_cursor(cursor))
-    ctx.refused(InstanceProblem.GROUP_IN_USE, lambda: ctx.get(cursor))
+    ctx.refused(InstanceProblem.UNRESERVED_PARTITION, lambda: ctx.get(cursor))
     ctx.leave(member)
     assert ctx.get(cursor).records == ()
     assert ctx.committed() == 5

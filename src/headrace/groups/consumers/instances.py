@@ -53,10 +53,11 @@ class Instances:
                 found = facts(name) if section.topic_id is None else None
                 if found is not None:
                     section.topic_id = found.topic_id
-                self._attach(section)
+                self.attach_section(section)
                 self._aligned = -1
 
-    def _attach(self, section: Section) -> None:
+    def attach_section(self, section: Section) -> None:
+        """Let the group decide about a section. Its instances become members with what they have."""
         holdings = self._group.holdings
         current = holdings.current(section.topic)
         if section.topic_id is None and current is not None:
@@ -123,13 +124,13 @@ class Instances:
                 holdings.subscribe(key, (section.topic,))
         self._know(section)
         aim(self._group, self._rules(), turn)
-        self._align(section, turn)
+        self.align_section(section, turn)
 
     def align(self, turn: Turn) -> None:
         """Grant partitions that became free to instances, and note in sections what consumers took."""
         if self._aligned != self._group.holdings.changes:
             for section in self._attached.values():
-                self._align(section, turn)
+                self.align_section(section, turn)
             self._aligned = self._group.holdings.changes
 
     def _leave(self, key: InstanceKey) -> None:
@@ -143,7 +144,8 @@ class Instances:
         if current is None or (current == topic and holdings.count(topic) < len(section.holdings)):
             holdings.topic(topic.name, topic.id, len(section.holdings))
 
-    def _align(self, section: Section, turn: Turn) -> None:
+    def align_section(self, section: Section, turn: Turn) -> None:
+        """As `align`, for one section."""
         holdings, topic = self._group.holdings, _topic(section)
         if holdings.current(section.topic) != topic:
             # It was deleted or recreated, and the section is about to be dropped.
