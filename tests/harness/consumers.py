@@ -183,6 +183,6 @@ class ConsumerContext(GroupContext):
         if isinstance(self.whole.part, ConsumerGroup) and self.whole.part.header is not None:
             assert isinstance(again.part, ConsumerGroup)
             found, stored = self.described, again.part.describe_members()
-            members = sorted(found.members, key=lambda each: each.member_id)
-            assert list(stored.members) == members
+            first, second = (sorted(each.members, key=lambda each: each.member_id) for each in (stored, found))
+            assert first == second
             assert (stored.state, stored.epoch, stored.target_epoch) == (found.state, found.epoch, found.target_epoch)

@@ -240,7 +240,7 @@ class StoredBalanced(msgspec.Struct, frozen=True, kw_only=True):
     valid_from: dict[int, int] = {}
     """Partition -> the first generation whose cursors may commit, if not 0."""
     targets: dict[int, str] = {}
-    """Partition -> instance that should get it, in a group with consumers."""
+    """Partition -> instance that should get it, in a group with consumers. Empty: a consumer should."""
 
 
 class StoredGroup(msgspec.Struct, frozen=True, kw_only=True):

@@ -290,3 +290,17 @@ class Model(RuleBasedStateMachine):
 
 Model.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 TestModel = Model.TestCase
+
+
+def test_changes_show_whether_owners_or_targets_have_changed() -> None:
+    group = two_members()
+    before = group.changes
+    topic = group.current("flights")
+    assert topic is not None
+    owners, targets = group.shares_of(topic)
+    assert (group.changes, group.count(topic) >= len(owners)) == (before, True)
+    assert owners == {each: who for each, who in group.owners().get("flights", {}).items()}
+    assert targets == group.targets().get("flights", {})
+    assert group.shares_of(Topic("unknown", None)) == ({}, {})
+    group.aim({})
+    assert group.changes > before

@@ -304,7 +304,7 @@ class Section:
         )
 
     def _aimed(self) -> Iterable[tuple[int, str]]:
-        return ((index, each.target) for index, each in enumerate(self.holdings) if each.target)
+        return ((index, each.target) for index, each in enumerate(self.holdings) if each.target is not None)
 
     def add(self, holding: Holding) -> None:
         """Add a partition of the topic."""
