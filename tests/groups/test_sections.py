@@ -52,6 +52,14 @@ def test_the_policy_may_forbid_it(policy: MigrationPolicy) -> None:
     assert ctx.whole.kind is GroupKind.CLASSIC
 
 
+def test_the_first_cursor_leaves_a_classic_group_as_it_is(ctx: OneGroupContext) -> None:
+    ctx.classic({"c": [0, 1, 2, 3]})
+    cursor = ctx.create("o")
+    assert (ctx.whole.kind, ctx.stored.positions) == (GroupKind.CLASSIC, {})
+    ctx.beat_cursor(cursor)
+    assert ctx.whole.kind is GroupKind.CONSUMER
+
+
 def test_a_group_that_rebalances_lets_the_instance_wait(ctx: OneGroupContext) -> None:
     cursor = ctx.create("o")
     ctx.classic({"c": [0, 1, 2, 3]})

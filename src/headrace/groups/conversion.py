@@ -43,6 +43,13 @@ def may_downgrade(limits: NewerGroupSettings) -> bool:
     return limits.consumer_migration_policy in (MigrationPolicy.BIDIRECTIONAL, MigrationPolicy.DOWNGRADE)
 
 
+def may_share(classic: ClassicGroup, limits: NewerGroupSettings) -> bool:
+    """Return whether members of another kind may join a classic group with members, once it is stable."""
+    if not may_upgrade(limits) or classic.protocol_type != CONSUMER_PROTOCOL:
+        return False
+    return all(topics_of(_metadata(each, classic.protocol)) is not None for each in classic.stored_members())
+
+
 def upgrade(
     classic: ClassicGroup, limits: NewerGroupSettings, configs: Configs, facts: Facts, turn: Turn
 ) -> ConsumerGroup | GroupError:
@@ -95,7 +102,7 @@ def upgrade(
 def _as_consumer(
     member: StoredMember, protocol: str | None, epoch: int, facts: Facts, taken: set[tuple[str, int]]
 ) -> StoredConsumer | GroupError:
-    metadata = dict(member.protocols).get(protocol or "") or member.protocols[0][1]
+    metadata = _metadata(member, protocol)
     topics = topics_of(metadata)
     assigned = partitions_of(member.assignment) if member.assignment else {}
     if topics is None or assigned is None:
@@ -134,6 +141,10 @@ def _as_consumer(
         session_timeout_ms=member.session_timeout_ms,
         protocols=member.protocols,
     )
+
+
+def _metadata(member: StoredMember, protocol: str | None) -> bytes:
+    return dict(member.protocols).get(protocol or "") or member.protocols[0][1]
 
 
 def downgrade(part: ConsumerGroup, classic: ClassicGroup, turn: Turn) -> None:

@@ -102,6 +102,10 @@ class Sections:
         if self._classic.state is not GroupState.EMPTY:
             self._join_classic(section, request, turn)
         if section is None and isinstance(request, CreateCursor) and request.starts is not None:
+            consumers, topic = self.consumers, request.topic
+            # Members may have read on from where they begin without a committed offset.
+            members = range(topic.partitions) if self._classic.state is not GroupState.EMPTY else ()
+            taken = members if consumers is None else consumers.taken(topic.name)
             section = BalancedGroup.create(
                 self._name,
                 request.topic,
@@ -110,7 +114,7 @@ class Sections:
                 self._positions,
                 self._settings,
                 turn,
-                [] if self.consumers is None else self.consumers.taken(request.topic.name),
+                taken,
             )
             self._others[request.topic.name] = section
             if self.consumers is not None and self.consumers.is_used:
@@ -138,7 +142,11 @@ class Sections:
             if found is GroupError.COORDINATOR_NOT_AVAILABLE:
                 message = f"consumers of Kafka in group {self._name!r} are rebalancing: try again"
                 raise InstanceError(InstanceProblem.UNAVAILABLE, message)
-        # A commit without offsets adds no member. A section without offsets would write ones that are not committed.
+        creates = section is None and isinstance(request, CreateCursor)
+        if creates and conversion.may_share(self._classic, self._settings.newer):
+            # The group remains classic until the instance uses its cursor.
+            return
+        # A commit without offsets adds no member.
         if section is None or isinstance(request, Get | Beat | Update):
             raise InstanceError(InstanceProblem.GROUP_IN_USE, f"consumers of Kafka are in group {self._name!r}")
 
