@@ -53,10 +53,13 @@ _SETTINGS: dict[str, Any] = {
 class ConsumerGroup(Threads):
     """Consumers of a group whose partitions the server assigns."""
 
-    def __init__(self, kafka: str, topic: str, audience: Audience, holders: Holders, chance: random.Random) -> None:
-        """They begin at once: the first is static, the last one has a pattern."""
+    def __init__(
+        self, kafka: str, topic: str, audience: Audience, holders: Holders, chance: random.Random, members: int = 3
+    ) -> None:
+        """They begin at once. Of several, the first is static. The third one has a pattern."""
         self._topic, self._audience, self.holders = topic, audience, holders
-        self._stays = {f"{number}": chance.uniform(*_STAY_S) for number in range(1, 4)}
+        self._static = "1" if members > 1 else None
+        self._stays = {f"{number}": chance.uniform(*_STAY_S) for number in range(1, members + 1)}
         self._settings: dict[str, Any] = {
             **_SETTINGS,
             "bootstrap.servers": kafka,
@@ -66,16 +69,17 @@ class ConsumerGroup(Threads):
             "auto.commit.interval.ms": 300,
             "check.crcs": True,
         }
-        super().__init__(3)
+        super().__init__(members)
 
     def work(self, name: str) -> None:
         """Poll. The static member stays, the others leave and join again."""
         settings = dict(self._settings)
-        if name == "1":
+        if name == self._static:
             settings["group.instance.id"] = f"{self.holders.group}-static"
-        stay = float("inf") if name == "1" else self._stays[name]
+        stay = float("inf") if name == self._static else self._stays[name]
         while not self.stopping.is_set():
-            self._stay(name, settings, time.monotonic() + stay)
+            # Instances of the same group have numbers, too.
+            self._stay(f"consumer-{name}", settings, time.monotonic() + stay)
 
     def _stay(self, name: str, settings: dict[str, Any], until: float) -> None:
         audience, consumer = self._audience, Consumer(settings)
@@ -88,7 +92,7 @@ class ConsumerGroup(Threads):
             audience.began(name)
             self.holders.given_up(name, [each.partition for each in partitions])
 
-        topics = [f"^{self._topic}$"] if name == "3" else [self._topic]
+        topics = [f"^{self._topic}$"] if name == "consumer-3" else [self._topic]
         consumer.subscribe(topics, on_assign=assigned, on_revoke=given_up, on_lost=given_up)
         try:
             while not self.stopping.is_set() and time.monotonic() < until:
@@ -203,7 +207,10 @@ class GroupRound:
                 ledger = stack.enter_context(Ledger(kafka, topic, partitions=PARTITIONS, socket_timeout_ms=3_000))
                 stack.enter_context(ConsumerGroup(kafka, topic, history.audience("consumers"), holders, self._random))
                 sharing = stack.enter_context(ShareGroup(kafka, topic, f"{topic}-shared", deliveries, self._seed))
-                stack.enter_context(OciGroup(self._https, stream, f"{topic}-instances", history.audience("instances")))
+                both = history.audience("instances and a consumer")
+                stack.enter_context(OciGroup(self._https, stream, f"{topic}-instances", both))
+                alone = Holders(f"{topic}-instances")
+                stack.enter_context(ConsumerGroup(kafka, topic, both, alone, self._random, members=1))
                 with ledger.writing(AT_ONCE):
                     for _ in range(ACCIDENTS):
                         time.sleep(self._random.choice([0.1, 0.5, 1.0, 2.0]))

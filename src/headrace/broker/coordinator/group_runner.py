@@ -464,22 +464,20 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
         section = self._snapshot.sections.get(topic)
         if section is None:
             return None
-        present = self.machine.reservations(topic, self._table.now())
-        until = {each.instance: each.reserved_until_ms for each in present or () if not each.is_consumer}
-        consumers = {each.partition: each for each in present or () if each.is_consumer}
+        present = self.machine.reservations(topic, self._table.now()) or ()
+        until = {each.instance: each.reserved_until_ms for each in present if not each.is_consumer}
+        consumers = {each.partition: each for each in present if each.is_consumer}
         positions = self.positions
-        nothing = Reservation(0, None, None, None)
         return [
             Reservation(
                 partition=index,
                 committed=None if index in section.starts or position is None else position.offset,
                 instance=shown.instance if owner is None else owner.instance,
                 reserved_until_ms=shown.reserved_until_ms if owner is None else until.get(owner.instance),
-                is_consumer=shown.is_consumer,
             )
             for index, owner in enumerate(section.owners)
             for position in (positions.get(TopicPartition(topic, index)),)
-            for shown in (consumers.get(index, nothing),)
+            for shown in (consumers.get(index, _FREE),)
         ]
 
     @property
@@ -497,5 +495,6 @@ _OF_MEMBERS = (SaveHeader, SaveField, DropField)
 """Changes of members of the newer kinds."""
 _HEARTBEATS = (Heartbeat, ConsumerHeartbeat, ShareHeartbeat)
 """Requests that may be answered during a write."""
+_FREE = Reservation(0, None, None, None)
 _SHORT = 8
 """Fraction (1/8) of remaining memory at which a shortage is logged."""
