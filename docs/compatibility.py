@@ -22,7 +22,6 @@ SERVED = {
 """Subjects, and the keys of their APIs."""
 CLUSTER = "Versions, brokers and replicas"
 UNSERVED = {
-    "Share groups (KIP-932)": (76, 77, 78, 79, 90, 91, 92),
     "Groups of Kafka Streams (KIP-1071)": (88, 89),
     "Delegation tokens": (38, 39, 40, 41),
     "Metrics of clients (KIP-714)": (71, 72),
@@ -39,7 +38,7 @@ DIFFERENCES = (
     "| replication | by the brokers | by Redis; each record is stored once |",
     "| `cleanup.policy` | `delete`, `compact` or both | the same |",
     "| transactions | yes | yes |",
-    "| group protocols | classic, consumer, share, streams | classic, consumer |",
+    "| group protocols | classic, consumer, share, streams | classic, consumer, share |",
     "| rate limits of OCI | enforced | none, unless you set `oci.limits=strict` |",
     "| Kafka endpoint of OCI | a documented subset | all APIs above, unless you set `oci.kafka=strict` |",
     "| request signatures of OCI | verified | parsed only, unless you set `oci.auth=verify` |",

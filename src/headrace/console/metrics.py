@@ -17,6 +17,7 @@ from headrace.console.group_metrics import write_groups, write_lags, write_time_
 from headrace.console.registry import PRINCIPAL, cluster_rule
 from headrace.console.sampler import in_pieces
 from headrace.console.server_data import process_facts
+from headrace.console.share_metrics import write_shares
 from headrace.console.transaction_metrics import Brokers, write_transactions
 from headrace.http.shared_pages import SharedPages
 from headrace.metrics import families
@@ -109,6 +110,7 @@ class MetricsPage:
         _write_cleaner(page, [broker.cleaner.counted for _, broker in brokers])
         yield from _write_unopened(page, brokers)
         yield from write_groups(page, brokers)
+        yield from write_shares(page, brokers)
         yield from write_transactions(page, brokers)
         yield from _write_topics(page, brokers)
         yield from write_lags(page, brokers)

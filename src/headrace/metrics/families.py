@@ -201,6 +201,43 @@ GROUP_ASSIGNMENTS = Family(
     "Time of the events in which this server computed the assignment of a group. Classic groups have none: a member "
     "assigns their partitions.",
 )
+SHARE_SESSIONS = Family("headrace_share_sessions", Kind.GAUGE, (), "Sessions of share consumers with this broker.")
+SHARE_HELD = Family(
+    "headrace_share_held_records",
+    Kind.GAUGE,
+    ("group", "topic"),
+    "Records that members of a share group have acquired and not acknowledged, in partitions of this broker.",
+)
+SHARE_ACQUIRED = Family(
+    "headrace_share_acquired_records_total",
+    Kind.COUNTER,
+    (),
+    "Records that members of share groups acquired. A record counts each time.",
+)
+SHARE_REDELIVERED = Family(
+    "headrace_share_redelivered_records_total", Kind.COUNTER, (), "Of these, records that were delivered before."
+)
+SHARE_EXPIRED = Family(
+    "headrace_share_lock_timeouts_total",
+    Kind.COUNTER,
+    (),
+    "Records whose lock ended before an acknowledgement.",
+)
+SHARE_GIVEN_UP = Family(
+    "headrace_share_delivery_limits_total",
+    Kind.COUNTER,
+    (),
+    "Records that reached the delivery limit. No member gets them again.",
+)
+SHARE_DEAD_LETTERS = Family(
+    "headrace_share_dead_letters_total", Kind.COUNTER, (), "Records that were copied to dead letter topics."
+)
+SHARE_DEAD_LETTER_FAILURES = Family(
+    "headrace_share_dead_letter_failures_total",
+    Kind.COUNTER,
+    (),
+    "Failed attempts to copy records to a dead letter topic. The log has the reason, and the server tries again.",
+)
 GROUP_LAG = Family(
     "headrace_group_lag",
     Kind.GAUGE,

@@ -20,7 +20,9 @@ from headrace.broker.ports import ShareStorage
 from headrace.broker.runtime.clock import Clock, Timer
 from headrace.groups.configs import GroupConfig
 from headrace.groups.sharing.partition import AckBatch, AckProblem, Acquired, SharePartition, ShareSettings
+from headrace.groups.sharing.runs import Run
 from headrace.groups.sharing.state import NOT_BEGUN, ShareState
+from headrace.metrics.counters import ShareCounters
 from headrace.topics.committed_batches import HiddenBatches, is_control, is_transactional
 from headrace.topics.errors import Fenced, NotLeader, StorageUnavailable, TopicError, UnknownTopic
 
@@ -53,6 +55,7 @@ class ShareLog:
         config: Callable[[], GroupConfig],
         clock: Clock,
         begin: Callable[[LeaderPartition, GroupConfig], Awaitable[int]],
+        counters: ShareCounters | None = None,
     ) -> None:
         """Create it; `ready` loads it.
 
@@ -66,6 +69,7 @@ class ShareLog:
         self._config = config
         self._clock = clock
         self._begin = begin
+        self._counters = counters or ShareCounters()
         self._core: SharePartition | None = None
         self._settings = ShareSettings()
         self._leader_epoch = -1
@@ -157,6 +161,16 @@ class ShareLog:
         """Duration of a lock."""
         return self._config().share_record_lock_duration_ms
 
+    def runs(self) -> tuple[Run, ...]:
+        """Return the states of all records in flight. Empty until a member has fetched."""
+        return () if self._core is None else tuple(self._core.runs)
+
+    @property
+    def start(self) -> int:
+        """First offset that is not done (SPSO). Call it only if `is_ready`."""
+        assert self._core is not None
+        return max(self._core.spso, self.log.log_start)
+
     def has_some(self) -> bool:
         """Whether a fetch would find something, as far as memory tells."""
         core = self._current()
@@ -235,6 +249,11 @@ class ShareLog:
         ]
         until = self._clock.ticks_ms() + self.lock_ms
         acquired = core.acquire(member, read_from, spans, most_records, until, exact=exact, skipped=hidden)
+        for each in acquired:
+            length = each.last - each.first + 1
+            self._counters.acquired += length
+            if each.delivery_count > 1:
+                self._counters.redelivered += length
         self._arm(until)
         chunks = list(_overlapping(batches, spans, acquired))
         return ShareFound(chunks, sum(map(len, chunks)), acquired)
@@ -299,7 +318,9 @@ class ShareLog:
         core = self._current()
         if core is None:
             return
-        core.expire(self._clock.ticks_ms())
+        now_ms = self._clock.ticks_ms()
+        self._counters.expired += sum(run.length for run in core.runs if run.held and run.until <= now_ms)
+        core.expire(now_ms)
         self._write_soon()
         deadline = core.deadline
         if deadline is not None:
@@ -308,6 +329,8 @@ class ShareLog:
     # Writes
 
     def _write_soon(self) -> None:
+        if self._core is not None:
+            self._counters.given_up += self._core.take_given_up()
         if self._writing is None and self._core is not None and self._core.has_changes:
             self._writing = asyncio.get_running_loop().create_task(self._write(self._core))
 

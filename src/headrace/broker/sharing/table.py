@@ -1,6 +1,6 @@
 """All share partitions and share sessions of a virtual cluster on this broker."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
 
 import structlog
@@ -18,6 +18,7 @@ from headrace.groups.configs import Configs, GroupConfig, ResetStrategy
 from headrace.groups.model import GroupSettings
 from headrace.groups.sharing.events import PartitionState
 from headrace.groups.sharing.state import NOT_BEGUN, ShareState
+from headrace.metrics.counters import ShareCounters
 from headrace.topics.errors import Fenced, StorageUnavailable, UnknownTopicId
 
 FindTime = Callable[[LeaderPartition, int], Awaitable[FoundOffset]]
@@ -49,7 +50,16 @@ class ShareTable:
         """Group and stream -> state epoch that storage has at least, of groups that this broker coordinates."""
         self._shares: dict[tuple[str, str], ShareLog] = {}
         """By group and stream."""
+        self.counters = ShareCounters()
         self.sessions = ShareSessions(lambda: settings.newer.share_max_sessions)
+
+    def __iter__(self) -> Iterator[ShareLog]:
+        return iter(tuple(self._shares.values()))
+
+    def opened(self, group: str, partition: Partition) -> ShareLog | None:
+        """Return a share partition that is in memory."""
+        share = self._shares.get((group, partition.stream))
+        return share if share is not None and share.log is partition.log else None
 
     def find(self, group: str, place: Place) -> ShareLog:
         """Return a share partition, opened if needed.
@@ -61,7 +71,7 @@ class ShareTable:
         share = self._shares.get((group, log.stream))
         if share is None or share.log is not log:
             config = partial(self._configs.of, group)
-            share = ShareLog(group, log, self._storage, config, self._clock, self._begin)
+            share = ShareLog(group, log, self._storage, config, self._clock, self._begin, self.counters)
             self._shares[group, log.stream] = share
         return share
 
