@@ -16,25 +16,38 @@ from uuid import UUID
 
 import msgspec
 import uvloop
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
 from tests.harness.consumers import FLIGHTS, ConsumerContext
 
 from bench.connection import Connection
 from bench.figures import HEADRACE, KAFKA, Figures, figures_table
-from bench.load import LoadFailed
+from bench.load import LoadFailed, Produce, Worker, seconds
 from bench.machine import client_library, describe
 from bench.processes import cpu_s
+from bench.share_load import Share, Shared
 from bench.table import Cell
-from bench.targets import Target, headrace, kafka
+from bench.targets import Target, headrace, kafka, load
 from headrace.groups.consumers.events import ConsumerHeartbeat
 from headrace.groups.model import TopicFacts
 from headrace.protocol.messages import ConsumerGroupHeartbeatRequest, FindCoordinatorRequest
 
 T = TypeVar("T")
 
-PARTS = ("join", "large", "heartbeats")
+PARTS = ("join", "large", "heartbeats", "share")
+_USUAL = PARTS[:3]
+"""Share groups take longer, and need a server that has them."""
 _WIDE = 6
 """Partitions of small groups: shares of two and of three members are even."""
+_SHARED_PARTITIONS = 4
+_SHARES = ((100, 1, 500), (100, 4, 500), (100, 1, 5_000), (1_024, 1, 500), (1_024, 4, 500))
+"""Bytes of a value, members, and records of a poll."""
 _LIMIT_S = 60.0
 _POLL_S = 0.002
 _HEARTBEAT, _FIND = 1, 4
@@ -43,6 +56,7 @@ _RETRIABLE = {14, 15, 16}
 """The coordinator loads, is not available, or is another one."""
 _TWO, _THIRD = "two consumers: both have partitions", "third consumer: it has its share"
 _ALL = "{} members, {} partitions: first join to all assigned"
+_FIRST = "first share record after subscribing, group new"
 _PURE = "heartbeat that changes nothing: pure machine"
 
 
@@ -52,6 +66,8 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True):
     members: int
     partitions: int
     heartbeats: int
+    share_bytes: int
+    """Of values, for each share group."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,9 +78,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         return found
 
     parser.add_argument("--kafka", action="store_true", help="measure Apache Kafka, too: needs Java and Maven")
-    parser.add_argument("--parts", type=parts, default=list(PARTS), help=",".join(PARTS))
+    parser.add_argument("--parts", type=parts, default=list(_USUAL), help=",".join(PARTS))
     parser.add_argument("--members", type=int, help="members and partitions of the large group (1 000; quick: 50)")
     parser.add_argument("--heartbeats", type=int, help="heartbeats of a round that change nothing (10 000; quick: 500)")
+    parser.add_argument("--megabytes", type=float, help="payload that a share group reads (30; quick: 1)")
     parser.add_argument("--rounds", type=int, help="rounds whose median counts (3; quick: 1)")
 
 
@@ -72,7 +89,12 @@ def run(options: argparse.Namespace) -> int:
     quick = options.quick
     rounds = options.rounds or (1 if quick else 3)
     members = options.members or (50 if quick else 1_000)
-    volume = Volume(members=members, partitions=members, heartbeats=options.heartbeats or (500 if quick else 10_000))
+    volume = Volume(
+        members=members,
+        partitions=members,
+        heartbeats=options.heartbeats or (500 if quick else 10_000),
+        share_bytes=int(1e6 * (options.megabytes or (1 if quick else 30))),
+    )
     print(describe(client=client_library(), fsync="no", median_of=f"{rounds} rounds"), flush=True)
     figures = Figures()
     with contextlib.ExitStack() as stack:
@@ -182,6 +204,46 @@ class Bench:
             phase = _run(_beat(target, topic, many))
         self._count("heartbeat that changes nothing: CPU", server, number, phase.cpu_s / many * 1e6)
         self._count("heartbeat that changes nothing: time", server, number, phase.seconds / many * 1e6)
+
+    # Share groups
+
+    def share(self) -> list[list[Cell]]:
+        """Records of one topic, shared by the members of a new group. Each loads its own group."""
+        rows: list[list[Cell]] = []
+        for size, members, at_once in _SHARES:
+            self._in_turns(partial(self._share, size, members, at_once))
+            name = _shared(size, members, at_once)
+            rows += [
+                self._figures.row(name, "records/s", ">= Kafka's"),
+                self._figures.row(f"{name}: CPU", "s per million", "<= Kafka's"),
+            ]
+        return [self._figures.row(_FIRST, "s", "< 1 s"), *rows]
+
+    def _share(self, size: int, members: int, at_once: int, server: str, number: int) -> None:
+        target, name = self._targets[server], _shared(size, members, at_once)
+        records = max(_SHARED_PARTITIONS, self._volume.share_bytes // size)
+        with self._topic(target, _SHARED_PARTITIONS) as topic:
+            load(target, [Produce(
+                servers=target.address, topic=topic, partitions=_SHARED_PARTITIONS, records=records, size=size,
+                settings={"linger.ms": "5", "batch.size": "100000"},
+            )])  # fmt: skip
+            admin = AdminClient({"bootstrap.servers": target.address})
+            earliest = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
+            group = ConfigResource(ResourceType.GROUP, topic, incremental_configs=[earliest])
+            admin.incremental_alter_configs([group])[group].result(_LIMIT_S)
+            task = Share(servers=target.address, topic=topic, members=members, records=records, at_once=at_once)
+            with Worker(task) as worker:
+                meter = _Meter(target)
+                worker.start()
+                shared: Shared = worker.result(Shared)
+                spent = meter.phase(0).cpu_s
+        self._count(_FIRST, server, number, shared.first_s)
+        self._count(name, server, number, records / seconds([shared.span]))
+        self._count(f"{name}: CPU", server, number, spent / records * 1e6)
+
+
+def _shared(size: int, members: int, at_once: int) -> str:
+    return f"share, {size:,} B, consumers: {members}, {at_once:,} a poll"
 
 
 @contextlib.contextmanager
@@ -405,7 +467,7 @@ def _pure(many: int) -> float:
             token=0,
             member_id=members[number % size],
             member_epoch=context.epochs[members[number % size]],
-            client_id="bench",
+            client_id="client",
             client_host="/127.0.0.1",
         )
         for number in range(many)

@@ -14,10 +14,10 @@ Then everything has to settle, and `history` reports anomalies. No acknowledged 
 replica that lacks one.
 
 With `--transactions`, transactions run while the cleaner cleans one of their topics, see `transaction_rounds`. A round
-is then a single fault.
+is then a single fault. With `--groups`, members of all kinds of groups read one topic, see `group_rounds`.
 
 Each round prints its seed and faults, after an anomaly the logs of the brokers, and the last line is a summary.
-`--redis-server PROGRAM` replaces the bundled Valkey. `make test LANE=cluster` runs all six kinds.
+`--redis-server PROGRAM` replaces the bundled Valkey. `make test LANE=cluster` runs all kinds.
 """
 
 import argparse
@@ -44,6 +44,7 @@ from tests.cluster.accidents import (
     OfTheNetwork,
     Together,
 )
+from tests.cluster.group_rounds import GroupRound
 from tests.cluster.history import History, Log
 from tests.cluster.members import KafkaGroup, OciGroup, OciReader, OciWriter
 from tests.cluster.site import site
@@ -251,7 +252,9 @@ def main() -> int:
     over_what = parser.add_mutually_exclusive_group()
     over_what.add_argument("--cluster", action="store_true", help="over a Redis Cluster, not one Redis")
     over_what.add_argument("--network", action="store_true", help="over one, with a host for each: needs root")
-    parser.add_argument("--transactions", action="store_true", help="transactions, and no other clients")
+    clients = parser.add_mutually_exclusive_group()
+    clients.add_argument("--transactions", action="store_true", help="transactions, and no other clients")
+    clients.add_argument("--groups", action="store_true", help="members of all kinds of groups, and no other clients")
     parser.add_argument("--redis-server", type=Path, default=None, help="a redis-server or valkey-server")
     chosen = parser.parse_args()
     failed, saw = 0, Counter[str]()
@@ -259,8 +262,13 @@ def main() -> int:
     with over_which(chosen.redis_server, harming=chosen.transactions) as (over, happening, client):
         transactions = TransactionRounds(over, happening)
         for seed in range(chosen.seed, chosen.seed + chosen.rounds):
-            this: Round | TransactionRound
-            this = transactions.round(seed) if chosen.transactions else Round(over, happening, seed, adopting=client)
+            this: Round | TransactionRound | GroupRound
+            if chosen.transactions:
+                this = transactions.round(seed)
+            elif chosen.groups:
+                this = GroupRound(over, happening, seed)
+            else:
+                this = Round(over, happening, seed, adopting=client)
             began = time.monotonic()
             logs = {node: len(each.log()) for node, each in over.servers.items()}
             try:

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from tests.harness.groups import subscription
 from tests.harness.member import assignment
 
-from headrace.groups.consumer_subscription import partitions_of, subscribed_topics, topics_of
+from headrace.groups.consumer_subscription import owned_partitions, partitions_of, subscribed_topics, topics_of
 
 
 @given(st.lists(st.text(max_size=40), max_size=5))
@@ -92,3 +92,16 @@ def test_a_topic_that_is_named_twice_has_the_partitions_of_both() -> None:
 
 def test_a_count_beyond_the_bytes_takes_no_memory() -> None:
     assert partitions_of(b"\0\0\0\0\0\1\0\1t\x7f\xff\xff\xff") is None
+
+
+@given(st.dictionaries(st.text(max_size=10), st.lists(st.integers(0, 2**31 - 1), max_size=4), max_size=3))
+def test_what_a_cooperative_member_owns_is_read(owned: dict[str, list[int]]) -> None:
+    metadata = subscription("flights")[:-4] + assignment(owned)[2:-4]
+    assert owned_partitions(metadata) == owned
+    assert owned_partitions(b"\0\0" + metadata[2:]) == {}
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_name_what_is_owned_or_nothing(metadata: bytes) -> None:
+    assert isinstance(owned_partitions(metadata), dict)
+    assert owned_partitions(subscription("flights")[:-4] + metadata) is not None

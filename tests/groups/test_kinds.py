@@ -24,7 +24,8 @@ def test_a_classic_group_with_members_is_no_consumer_group(ctx: ConsumerContext)
 
 def test_a_consumer_group_with_members_is_no_classic_group(ctx: ConsumerContext) -> None:
     ctx.enter("A")
-    assert ctx.join(version=3).error is GroupError.INCONSISTENT_GROUP_PROTOCOL
+    refused = GroupError.INCONSISTENT_GROUP_PROTOCOL
+    assert ctx.join(version=3, protocol_type="connect", protocols=(("default", b""),)).error is refused
     assert ctx.heartbeat("A", 2).error is GroupError.UNKNOWN_MEMBER_ID
     assert ctx.sync("A", 2).error is GroupError.UNKNOWN_MEMBER_ID
     assert ctx.leave("Z").result.members[0].error is GroupError.UNKNOWN_MEMBER_ID

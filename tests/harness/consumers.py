@@ -43,6 +43,10 @@ class ConsumerContext(GroupContext):
         self.assigned: dict[str, dict[UUID, tuple[int, ...]]] = {}
         """Member ID -> its last assignment."""
 
+    def look_up(self, topic: str) -> TopicFacts | None:
+        """See `GroupContext`."""
+        return self.facts.get(topic)
+
     # verbs
 
     def beat(

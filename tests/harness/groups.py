@@ -41,7 +41,7 @@ from headrace.groups.events import (
     TxnOffsetCommit,
 )
 from headrace.groups.group import Group
-from headrace.groups.model import GroupSettings, OffsetAndMetadata, StoredGroup, TopicPartition
+from headrace.groups.model import GroupSettings, OffsetAndMetadata, StoredGroup, TopicFacts, TopicPartition
 from headrace.groups.snapshot import Snapshot
 from headrace.groups.timers import TimerKey, TimerKind
 from headrace.groups.turn import UNBOUNDED
@@ -99,7 +99,7 @@ class GroupContext:
         self.stepped_ms = 0
         """How far the wall clock was set forward, or back, of what has passed."""
         self.storage = Snapshot.empty(name)
-        self._take_up(Group(name, self.settings, configs=self.configs))
+        self._take_up(Group(name, self.settings, configs=self.configs, facts=self.look_up))
         self.timers: dict[TimerKey, int] = {}
         self.effects: list[Effect] = []
         """The effects of the last event."""
@@ -109,6 +109,10 @@ class GroupContext:
         self.checking = True
         """Whether to check after every event what must always hold: one pass over the members each time."""
         self._numbers = count(1)
+
+    def look_up(self, topic: str) -> TopicFacts | None:
+        """Return a topic that the server knows. It may know none: subclasses do."""
+        return None
 
     def _take_up(self, whole: Group) -> None:
         self.whole = whole
@@ -314,7 +318,7 @@ class GroupContext:
             ticket.lost = ticket.lost or ticket.held
         self.tickets = []
         self.timers = {}
-        whole, effects = Group.restore(self.stored, self.settings, self.now, self.configs)
+        whole, effects = Group.restore(self.stored, self.settings, self.now, self.configs, self.look_up)
         assert all(isinstance(effect, SetTimer | Command) for effect in effects)
         self._take_up(whole)
         self.carry_out(effects)

@@ -231,9 +231,10 @@ def test_a_topic_by_its_id_is_not_even_there(server: Guarded) -> None:
         root.create("by-id")
         [found] = root.ask(MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="by-id")]), 12).topics
     with server.connect("stranger") as wire:
-        asking = MetadataRequest.MetadataRequestTopic(name=None, topic_id=found.topic_id)
-        [told] = wire.ask(MetadataRequest(topics=[asking]), 12).topics
-        assert (told.error_code, told.name) == (Code.UNKNOWN_TOPIC_ID, None)
+        for name in (None, ""):
+            asking = MetadataRequest.MetadataRequestTopic(name=name, topic_id=found.topic_id)
+            [told] = wire.ask(MetadataRequest(topics=[asking]), 12).topics
+            assert (told.error_code, told.name) == (Code.UNKNOWN_TOPIC_ID, name)
 
 
 def test_who_wants_no_answer_loses_the_connection(server: Guarded) -> None:

@@ -46,11 +46,28 @@ def _read(metadata: bytes) -> tuple[list[str], bytes] | None:
 
 def partitions_of(assigned: bytes) -> dict[str, list[int]] | None:
     """Return an assignment's partitions by topic. None: invalid."""
+    return None if assigned[:1] >= b"\x80" else _partitions(assigned, _LENGTH.size)
+
+
+def owned_partitions(metadata: bytes) -> dict[str, list[int]]:
+    """Return what a subscription says that the member has. Version 0 and eager members say nothing."""
+    found = _read(metadata)
+    if found is None or metadata[:2] == b"\0\0":
+        return {}
+    position = len(found[1])
     try:
-        version, count = _HEAD.unpack_from(assigned)
-        if version < 0 or not 0 <= count <= len(assigned):
+        (size,) = _NUMBER.unpack_from(metadata, position)
+    except struct.error:
+        return {}
+    return _partitions(metadata, position + _NUMBER.size + max(size, 0)) or {}
+
+
+def _partitions(assigned: bytes, position: int) -> dict[str, list[int]] | None:
+    try:
+        (count,) = _NUMBER.unpack_from(assigned, position)
+        if not 0 <= count <= len(assigned):
             return None
-        position = _HEAD.size
+        position += _NUMBER.size
         found: dict[str, list[int]] = {}
         for _ in range(count):
             (length,) = _LENGTH.unpack_from(assigned, position)

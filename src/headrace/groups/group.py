@@ -5,11 +5,13 @@ a part for its members (`groups.kinds`). Only one of them can have members at a 
 group can switch APIs.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 
+from headrace.groups import conversion
 from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.classic.states import GroupState
-from headrace.groups.configs import Configs
+from headrace.groups.configs import Configs, MigrationPolicy
+from headrace.groups.consumers.classic_members import Facts, no_facts
 from headrace.groups.consumers.events import (
     JOIN_EPOCH,
     Assigned,
@@ -18,6 +20,7 @@ from headrace.groups.consumers.events import (
     Resolved,
     TopicsChanged,
 )
+from headrace.groups.consumers.group import ConsumerGroup
 from headrace.groups.description import GroupDescription, Moved, described_as_balanced
 from headrace.groups.effects import Effect, HeartbeatResult, Result
 from headrace.groups.errors import GroupError, InstanceError, InstanceProblem
@@ -29,7 +32,9 @@ from headrace.groups.events import (
     Event,
     Heartbeat,
     Join,
+    Leave,
     Request,
+    Sync,
     TimerFired,
     TransactionLost,
     TxnOffsetCommit,
@@ -55,6 +60,7 @@ from headrace.groups.model import (
     DropBalanced,
     DropField,
     DropOffsets,
+    GroupChange,
     GroupKind,
     GroupSettings,
     OffsetAndMetadata,
@@ -85,8 +91,11 @@ class Group:
         positions: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
         pending: Mapping[PendingKey, PendingOffset] | None = None,
         configs: Configs | None = None,
+        facts: Facts = no_facts,
     ) -> None:
+        """`facts` looks up topics, of which classic members know only names."""
         self.name = name
+        self._facts = facts
         self._settings = settings
         self._configs = Configs() if configs is None else configs
         self._positions = CommittedOffsets(positions or {}, pending or {})
@@ -109,10 +118,15 @@ class Group:
 
     @classmethod
     def restore(
-        cls, stored: StoredGroup, settings: GroupSettings, now: Now, configs: Configs | None = None
+        cls,
+        stored: StoredGroup,
+        settings: GroupSettings,
+        now: Now,
+        configs: Configs | None = None,
+        facts: Facts = no_facts,
     ) -> "tuple[Group, list[Effect]]":
         """Return the stored group and effects that set its timers."""
-        group = cls(stored.name, settings, stored.positions, stored.pending, configs)
+        group = cls(stored.name, settings, stored.positions, stored.pending, configs, facts)
         turn = Turn(now, group._deadlines)
         if stored.header is not None and stored.header.kind is GroupKind.SHARE:
             group.sharing.restore(stored, turn)
@@ -134,11 +148,18 @@ class Group:
         the server's free memory.
         """
         turn = Turn(now, self._deadlines, room)
+        if isinstance(event, ConsumerHeartbeat) and self._renews(event, turn):
+            return turn.effects()
         if self.sharing.exists or isinstance(event, ShareHeartbeat | AlterShareOffsets | DeleteShareOffsets):
             self._share(event, turn)
         else:
             self._handle(event, now.ticks_ms if arrived_ms is None else arrived_ms, turn)
         return turn.effects()
+
+    def _renews(self, request: ConsumerHeartbeat, turn: Turn) -> bool:
+        """Handle a heartbeat that changes nothing. Most heartbeats are such ones, and must cost little."""
+        part = self.balanced.part
+        return isinstance(part, ConsumerGroup) and not self.balanced and part.renew(request, turn)
 
     def _share(self, event: Event, turn: Turn) -> None:
         match event:
@@ -181,6 +202,7 @@ class Group:
                 self._classic(event, turn)
         for section in self.balanced.values():
             section.finish(turn)
+        self._downgrade(turn)
         if self.part is not None and self.part.header is not None:
             self.classic.follow(self.part.header, used=self.part.is_used, turn=turn)
 
@@ -214,12 +236,11 @@ class Group:
             return
         before = self.part
         if before is None or before.kind is not kind:
-            used = self.classic.state is not GroupState.EMPTY or self.balanced.any_read
-            if used or request.member_epoch != JOIN_EPOCH:
-                turn.refuse(request, GroupError.GROUP_ID_NOT_FOUND, f"Group {self.name} not found.")
+            found = self._part_for(kind, request.member_epoch, turn)
+            if isinstance(found, GroupError):
+                turn.refuse(request, found, f"Group {self.name} not found.")
                 return
-            epoch = self.classic.generation if before is None else before.epoch
-            self.balanced.part = part_for(kind, self.name, self._settings.newer, self._configs, epoch)
+            self.balanced.part = found
         assert self.part is not None, "set above"
         self.part.take(request, turn)
         if self.part.header is None:
@@ -229,22 +250,37 @@ class Group:
             turn.changes[:0] = [DropField(field) for field in self._leftover]
             self._leftover = ()
 
+    def _part_for(self, kind: GroupKind, member_epoch: int, turn: Turn) -> KindGroup | GroupError:
+        if member_epoch != JOIN_EPOCH or self.balanced.any_read:
+            return GroupError.GROUP_ID_NOT_FOUND
+        if self.classic.state is not GroupState.EMPTY:
+            return conversion.upgrade(self.classic, self._settings.newer, self._configs, self._facts, turn)
+        epoch = self.classic.generation if self.part is None else self.part.epoch
+        return part_for(kind, self.name, self._settings.newer, self._configs, epoch)
+
     def _classic(self, event: ClassicEvent, turn: Turn) -> None:
         before = len(turn.changes)
+        self._take_classic(event, turn)
+        if self.classic.state is GroupState.DEAD:
+            self.balanced.clear()
+            self.balanced.part = None
+            return
+        if self.balanced:
+            self._follow_offsets(turn.changes[before:])
+
+    def _take_classic(self, event: ClassicEvent, turn: Turn) -> None:
         match event:
+            case Join() | Sync() | Heartbeat() | Leave() if self._bridges():
+                self._bridge(event, turn)
             case Join() if self.part is not None and not self._becomes_classic(self.part):
                 turn.refuse(event, GroupError.INCONSISTENT_GROUP_PROTOCOL)
             case Commit() | TxnOffsetCommit() if self.part is not None and self.part.size:
                 self.classic.commit(event, self.part.check_commit(event), turn)
             case _:
                 self.classic.take(event, turn)
-        if self.classic.state is GroupState.DEAD:
-            self.balanced.clear()
-            self.balanced.part = None
-            return
-        if not self.balanced:
-            return
-        for change in turn.changes[before:]:
+
+    def _follow_offsets(self, changes: Sequence[GroupChange]) -> None:
+        for change in changes:
             match change:
                 case SaveOffsets(positions):
                     for partition in positions:
@@ -254,6 +290,32 @@ class Group:
                     for partition in partitions:
                         if partition.topic in self.balanced:
                             self.balanced[partition.topic].offset_removed(partition.partition)
+
+    def _bridges(self) -> bool:
+        """Return whether classic members may be in the consumer group."""
+        policy = self._settings.newer.consumer_migration_policy
+        return self._consumers is not None and self._consumers.is_used and policy is not MigrationPolicy.DISABLED
+
+    def _bridge(self, request: Join | Sync | Heartbeat | Leave, turn: Turn) -> None:
+        assert self._consumers is not None, "checked"
+        self._consumers.take_classic(request, self._settings, self._facts, turn)
+
+    @property
+    def _consumers(self) -> ConsumerGroup | None:
+        return self.part if isinstance(self.part, ConsumerGroup) else None
+
+    def _downgrade(self, turn: Turn) -> None:
+        """Make a consumer group without consumers a classic one, if it may."""
+        part = self._consumers
+        if part is not None and part.is_classic and conversion.may_downgrade(self._settings.newer):
+            conversion.downgrade(part, self.classic, turn)
+            self.balanced.part = None
+
+    def _may_go_on(self, request: Heartbeat) -> bool:
+        """Return whether a classic member's heartbeat would succeed."""
+        if isinstance(self.part, ConsumerGroup):
+            return self.part.may_go_on_classic(request)
+        return self.classic.may_go_on(request)
 
     def _becomes_classic(self, part: KindGroup) -> bool:
         """Make an unused group of a newer kind a classic one. Return False if it is used."""
@@ -394,7 +456,7 @@ class Group:
     def at_once(self, request: Request) -> Result | None:
         """Return the result of a heartbeat that changes nothing. None: another request."""
         if isinstance(request, Heartbeat):
-            return HeartbeatResult() if self.classic.may_go_on(request) else None
+            return HeartbeatResult() if self._may_go_on(request) else None
         if isinstance(request, ShareHeartbeat):
             return self.sharing.going_on(request) if self.sharing.may_go_on(request) else None
         return at_once(self.part, request)

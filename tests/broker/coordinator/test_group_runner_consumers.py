@@ -1,6 +1,7 @@
 """Consumer groups in the running server: writes, heartbeats during writes, intervals and large targets."""
 
 import asyncio
+from collections.abc import Sequence
 from uuid import UUID
 
 import pytest
@@ -14,7 +15,15 @@ from headrace.groups.consumers.events import Assignment, ConsumerHeartbeat, Cons
 from headrace.groups.consumers.target import LARGEST_AT_ONCE
 from headrace.groups.effects import Result
 from headrace.groups.errors import GroupError
-from headrace.groups.model import GroupKind, GroupSettings, TopicFacts
+from headrace.groups.events import Commit, Request
+from headrace.groups.model import (
+    GroupChange,
+    GroupKind,
+    GroupSettings,
+    OffsetAndMetadata,
+    TopicFacts,
+    TopicPartition,
+)
 from headrace.testing.clock import ManualClock
 
 FLIGHTS = UUID(int=1)
@@ -85,7 +94,7 @@ async def test_a_member_is_stored_before_it_is_answered(table: GroupCoordinator,
     answers.set()
     assert (await joining).member_epoch == 2
     (stored,) = await storage.groups.load()
-    assert [each.member_id for each in stored.fields] == ["A"]
+    assert [each.field for each in stored.fields] == ["consumer:A"]
 
 
 async def test_a_heartbeat_that_changes_nothing_is_answered_during_a_write(
@@ -129,6 +138,57 @@ async def test_a_member_that_was_not_stored_joins_again(
     storage.unavailable = False
     assert (await asked(table, beat("A", 2))).error is None
     assert (await asked(table, beat("B", 0))).error is None
+
+
+async def test_members_that_join_together_are_stored_together(
+    table: GroupCoordinator, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saves: list[int] = []
+    save = storage.groups.save
+
+    async def counted(group: str, changes: Sequence[GroupChange], view: int | None = None) -> None:
+        saves.append(len(changes))
+        await save(group, changes, view)
+
+    monkeypatch.setattr(storage.groups, "save", counted)
+    joined = await asyncio.gather(*(asked(table, beat(f"m{number}", 0)) for number in range(50)))
+    assert [result.error for result in joined] == [None] * 50
+    assert len(saves) <= 25, "one per member"
+    (stored,) = await storage.groups.load()
+    assert {each.field for each in stored.fields} == {f"consumer:m{number}" for number in range(50)}
+    described = table.part("g")
+    assert described is not None
+    assert described.size == 50
+
+
+async def test_a_commit_among_joins_has_its_own_write(table: GroupCoordinator, storage: MemoryStorage) -> None:
+    await asked(table, beat("A", 0))
+    place = TopicPartition("flights", 0)
+    commit = Commit(
+        token=object(),
+        generation=2,
+        member_id="A",
+        instance_id=None,
+        positions={place: OffsetAndMetadata(offset=5)},
+    )
+    requests: list[Request] = [beat("B", 0), beat("C", 0), commit, beat("D", 0)]
+    results = await asyncio.gather(*(table.request("g", request) for request in requests))
+    assert [getattr(result, "error", None) for result in results] == [None] * 4
+    (stored,) = await storage.groups.load()
+    assert {each.field[-1] for each in stored.fields} == set("ABCD")
+    assert table.positions("g")[place].offset == 5
+
+
+async def test_members_that_join_together_fail_together(table: GroupCoordinator, storage: MemoryStorage) -> None:
+    await asked(table, beat("A", 0))
+    storage.unavailable = True
+    refused = await asyncio.gather(*(asked(table, beat(f"m{number}", 0)) for number in range(5)))
+    assert {result.error for result in refused} == {GroupError.COORDINATOR_NOT_AVAILABLE}
+    storage.unavailable = False
+    assert (await asked(table, beat("A", 2))).error is None
+    part = table.part("g")
+    assert part is not None
+    assert part.size == 1
 
 
 async def test_a_topic_that_grew_while_a_join_waited(table: GroupCoordinator, topics: Topics) -> None:

@@ -1,9 +1,22 @@
 """Whose fetch it is: the one member with the client's id and host that owns the partition."""
 
+from uuid import UUID
+
 from tests.harness.member import assignment
 
-from headrace.broker.native.owners import Owner, Owners
-from headrace.groups.model import DropGroup, DropMember, SaveMember, StoredGroup, StoredMember, TopicPartition
+from headrace.broker.native.owners import Owner, Owners, consumer_of
+from headrace.groups.model import (
+    DropField,
+    DropGroup,
+    DropMember,
+    SaveField,
+    SaveMember,
+    StoredConsumer,
+    StoredGrants,
+    StoredGroup,
+    StoredMember,
+    TopicPartition,
+)
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 HERE = ("client", "/127.0.0.1")
@@ -61,3 +74,29 @@ def test_who_is_in_a_group() -> None:
     owners.apply("g", [DropGroup()])
     assert not owners.has_members("g")
     assert owners.find(HERE, T0) is None
+
+
+def consumer(name: str, *partitions: int) -> StoredConsumer:
+    return StoredConsumer(
+        member_id=name,
+        client_id=HERE[0],
+        client_host=HERE[1],
+        rebalance_timeout_ms=1,
+        epoch=3,
+        previous_epoch=2,
+        state="STABLE",
+        held=(StoredGrants("t", UUID(int=1), {3: partitions}),) if partitions else (),
+    )
+
+
+def test_members_of_consumer_groups_own_what_they_hold() -> None:
+    owners = Owners()
+    owners.load(StoredGroup(name="g", header=None, members=(), positions={}, fields=(consumer("a", 0, 1),)))
+    assert owners.find(HERE, T1) == Owner("g", "a")
+    owners.apply("g", [SaveField(consumer("a", 0)), SaveField(consumer("b", 1))])
+    assert [owners.find(HERE, each) for each in (T0, T1)] == [Owner("g", "a"), Owner("g", "b")]
+    owners.apply("g", [DropField("consumer:a"), DropField("later:b")])
+    assert (owners.find(HERE, T0), owners.find(HERE, T1)) == (None, Owner("g", "b"))
+    assert owners.has_members("g")
+    assert consumer_of("consumer:x:y") == "x:y"
+    assert consumer_of("sharer:x") is None

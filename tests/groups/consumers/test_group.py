@@ -39,6 +39,18 @@ def test_only_what_changes_nothing_may_go_on(ctx: ConsumerContext) -> None:
     assert [ctx.part.may_go_on(beat(ctx, *each)) for each in (("A", 2), ("B", 3))] == [None, None]
 
 
+def test_a_heartbeat_that_changes_nothing_renews_session_and_connection(ctx: ConsumerContext) -> None:
+    ctx.enter("A", connection=1)
+    ctx.sleep(10_000)
+    assert ctx.beat("A", connection=2) == ConsumerHeartbeatResult(member_id="A", member_epoch=2)
+    assert not ctx.persisted
+    assert ctx.remaining_ms(timers.session("A")) == 45_000
+    ctx.enter("B")
+    assert ctx.beat("A", connection=2).waits
+    assert ctx.beat("A", owned=(0, 1), connection=1).waits, "it was sent before A learned what to give up"
+    assert ctx.beat("A", owned=(0, 1), connection=2).member_epoch == 3
+
+
 def test_a_changed_session_timeout_holds_from_the_next_heartbeat(ctx: ConsumerContext) -> None:
     ctx.enter("A")
     ctx.configs.default = GroupConfig(consumer_session_timeout_ms=50_000)

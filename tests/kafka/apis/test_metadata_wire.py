@@ -45,6 +45,11 @@ def test_a_topic_id_is_stable_and_new_when_the_topic_is_created_again(wire: Wire
     first = wire.metadata(topic).topics[0].topic_id
     wire.produce(topic, batch(b"old"))
     assert wire.metadata(topic).topics[0].topic_id == first
+    # Java's consumers of patterns send an empty name, and not null.
+    for name in (None, ""):
+        asking = MetadataRequest.MetadataRequestTopic(name=name, topic_id=first)
+        [found] = wire.ask(MetadataRequest(topics=[asking]), 13).topics
+        assert (found.error_code, found.name, found.topic_id) == (0, topic, first)
     by_id = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=None, topic_id=first)])
     assert wire.ask(by_id, 12).topics[0].name == topic
     wire.delete(topic)

@@ -28,9 +28,12 @@ from headrace.groups.events import DropTopic, Event, Heartbeat, Notice, Request,
 from headrace.groups.group import Group
 from headrace.groups.instances.model import Reservation
 from headrace.groups.model import (
+    DropField,
     GroupChange,
     GroupSettings,
     OffsetAndMetadata,
+    SaveField,
+    SaveHeader,
     SaveOffsets,
     StoredGroup,
     TopicPartition,
@@ -369,7 +372,7 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
     def restore(self) -> list[Effect]:
         """See `Runner`."""
         self.machine, effects = Group.restore(
-            self._snapshot.stored, self._table.settings, self._table.now(), self._table.configs
+            self._snapshot.stored, self._table.settings, self._table.now(), self._table.configs, self._table.watch.facts
         )
         self._aimed = _target_epoch(self.machine)
         if not self.closed:
@@ -381,6 +384,10 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
         """See `Runner`."""
         before = self._snapshot.rewrite() if everything else ()
         await self._table.storage.save(self.name, (*before, *changes), self.view)
+
+    def merges(self, changes: tuple[GroupChange, ...]) -> bool:
+        """See `Runner`. Thousands of members may join together."""
+        return all(isinstance(change, _OF_MEMBERS) for change in changes)
 
     def stored(self, changes: tuple[GroupChange, ...]) -> None:
         """See `Runner`."""
@@ -482,6 +489,8 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
         return self._snapshot.nothing and not (self.busy or self.machine.guarded)
 
 
+_OF_MEMBERS = (SaveHeader, SaveField, DropField)
+"""Changes of members of the newer kinds."""
 _HEARTBEATS = (Heartbeat, ConsumerHeartbeat, ShareHeartbeat)
 """Requests that may be answered during a write."""
 _SHORT = 8

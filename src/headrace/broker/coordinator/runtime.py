@@ -160,6 +160,8 @@ T = TypeVar("T")
 
 AT_ONCE = 200
 """Requests answered per turn of the event loop."""
+_MOST_MERGED = 200
+"""Changes of several events in one write."""
 _AGAIN_MS = 1_000
 """Delay in ms before a refused change is retried that no client repeats, such as an expiry."""
 
@@ -240,6 +242,10 @@ class Runner(ABC, Generic[E, R, C, K]):
     def stored(self, changes: tuple[C, ...]) -> None:
         """Apply changes that storage accepted."""
 
+    def merges(self, changes: tuple[C, ...]) -> bool:
+        """Return whether one write may store these with those of the next events."""
+        return False
+
     def not_stored(self, reason: str, again_ms: int) -> None:
         """Handle a refused write, with the machine restored. The next follows at `again_ms` or later."""
 
@@ -288,10 +294,29 @@ class Runner(ABC, Generic[E, R, C, K]):
                 self._resting = True
                 self._host.lane.later(self._go_on)
                 return
-            self._carry_out(self.handle(*self._queue.popleft()))
+            self._carry_out(self._merged(self.handle(*self._queue.popleft()), until))
         if self._writing is None:
             self.idle()
             self._host.settled(self)
+
+    def _merged(self, effects: list[Effect[C, K, R]], until: float) -> list[Effect[C, K, R]]:
+        """Handle more events if one write can store them together. Return the effects of all."""
+        first = effects[0] if effects else None
+        if not (self._queue and isinstance(first, Persist) and self.merges(first.changes)):
+            return effects
+        changes, rest = list(first.changes), effects[1:]
+        while self._queue and len(changes) < _MOST_MERGED and perf_counter() < until:
+            more = self.handle(*self._queue.popleft())
+            own = more[0] if more else None
+            if isinstance(own, Persist):
+                if not self.merges(own.changes):
+                    # Its write follows this one.
+                    rest += more
+                    break
+                changes += own.changes
+                more = more[1:]
+            rest += more
+        return [Persist(tuple(changes)), *rest]
 
     def _carry_out(self, effects: list[Effect[C, K, R]]) -> None:
         late: _LateReplies[R] = _LateReplies()

@@ -40,7 +40,7 @@ class TopicWatch:
         groups: Callable[[], Iterable[Watcher]],
         lane: CooperativeScheduler,
     ) -> None:
-        self._facts = facts
+        self.facts = facts
         self._stored_facts = stored_facts
         self._groups = groups
         self._lane = lane
@@ -67,7 +67,7 @@ class TopicWatch:
     async def _notify(self, changed: list[str]) -> None:
         pace = self._lane.pace()
         async for group in pace.each(tuple(self._groups())):
-            facts = {topic: self._facts(topic) for topic in changed if group.watches(topic)}
+            facts = {topic: self.facts(topic) for topic in changed if group.watches(topic)}
             if facts:
                 group.post(TopicsChanged(facts))
 
@@ -78,7 +78,7 @@ class TopicWatch:
         may have created it just now. Raises TopicError.
         """
         names = watched_by(stored)
-        missing = [topic for topic in names if self._facts(topic) is None]
+        missing = [topic for topic in names if self.facts(topic) is None]
         unknown: dict[str, TopicFacts | None] = {}
         async for _, found in self._lane.a_few_at_once(missing, self._look_up):
             unknown.update(found)
@@ -97,7 +97,7 @@ class TopicWatch:
         """Return a notice of these topics. `unknown`: what counts for those that are not known."""
         facts: dict[str, TopicFacts | None] = {}
         for topic in names:
-            known = self._facts(topic)
+            known = self.facts(topic)
             if known is not None:
                 facts[topic] = known
             elif topic in unknown:

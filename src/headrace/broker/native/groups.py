@@ -12,7 +12,7 @@ import structlog
 
 from headrace.aio.single_flight import SingleFlight
 from headrace.broker.native.delivery import Delivery
-from headrace.broker.native.owners import Owner, Owners
+from headrace.broker.native.owners import Owner, Owners, consumer_of, held
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.native.stream_manager import natives_of
 from headrace.broker.partition.cache import Buffer
@@ -30,13 +30,16 @@ from headrace.broker.runtime.retry import retry_while_unavailable
 from headrace.broker.runtime.scheduler import CooperativeScheduler
 from headrace.broker.topics.live import LiveTopic
 from headrace.groups.model import (
+    DropField,
     DropGroup,
     DropMember,
     DropPending,
     GroupChange,
     OffsetAndMetadata,
+    SaveField,
     SaveMember,
     SaveOffsets,
+    StoredConsumer,
     StoredGroup,
     TopicPartition,
 )
@@ -252,13 +255,30 @@ class NativeGroups:
             for change in changes
             if isinstance(change, DropMember)
         }
+        left |= self._given_up(group, changes)
         await self._storage.save(group, changes, view)
         self._owners.apply(group, changes)
+        for place in {place for places in left.values() for place in places}:
+            if (delivery := self._deliveries.get((group, place))) is not None:
+                delivery.reset()
         if any(isinstance(change, SaveMember) for change in changes):
             # A new generation classifies the fetches again.
             self._reset(group)
         for member, partitions in left.items():
             await self._leave(group, member, partitions)
+
+    def _given_up(self, group: str, changes: Sequence[GroupChange]) -> dict[str, frozenset[TopicPartition]]:
+        """Return what members of a consumer group no longer have. Their other partitions continue."""
+        found: dict[str, frozenset[TopicPartition]] = {}
+        for change in changes:
+            match change:
+                case SaveField(value) if isinstance(value, StoredConsumer):
+                    lost = self._owners.partitions(Owner(group, value.member_id)) - held(value)
+                    if lost:
+                        found[value.member_id] = lost
+                case DropField(field) if (member := consumer_of(field)) is not None:
+                    found[member] = self._owners.partitions(Owner(group, member))
+        return found
 
     async def _commit(self, group: str, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         places = [place for place, position in positions.items() if place in self._natives and position.offset >= 0]

@@ -1,4 +1,4 @@
-"""Find the classic group member that owns a partition, by the client id and host of a Fetch.
+"""Find the member of a classic or consumer group that owns a partition, by the client id and host of a Fetch.
 
 A Fetch names no group or member and uses another connection than the join.
 """
@@ -8,12 +8,16 @@ from typing import NamedTuple
 
 from headrace.groups.consumer_subscription import partitions_of
 from headrace.groups.model import (
+    CONSUMER_FIELD,
     DropBalanced,
+    DropField,
     DropGroup,
     DropMember,
     GroupChange,
     SaveBalanced,
+    SaveField,
     SaveMember,
+    StoredConsumer,
     StoredGroup,
     StoredMember,
     TopicPartition,
@@ -40,6 +44,21 @@ def _assigned(assignment: bytes) -> frozenset[TopicPartition]:
     return frozenset(TopicPartition(topic, index) for topic, indexes in found.items() for index in indexes)
 
 
+def held(consumer: StoredConsumer) -> frozenset[TopicPartition]:
+    """Return the partitions of a member of a consumer group, including those that it gives up."""
+    return frozenset(
+        TopicPartition(grants.topic, partition)
+        for grants in consumer.held
+        for partitions in grants.granted.values()
+        for partition in partitions
+    )
+
+
+def consumer_of(field: str) -> str | None:
+    """Return the member whose field of a group this is, if it is a consumer."""
+    return field.removeprefix(CONSUMER_FIELD) if field.startswith(CONSUMER_FIELD) else None
+
+
 class Owners:
     """Members with their clients and partitions, in step with the stored groups."""
 
@@ -53,6 +72,9 @@ class Owners:
         """Load a stored group."""
         for member in stored.members:
             self._add(stored.name, member)
+        for value in stored.fields:
+            if isinstance(value, StoredConsumer):
+                self._add_consumer(stored.name, value)
         for section in stored.balanced:
             self._by_group.setdefault(stored.name, set()).add(_section(section.topic))
 
@@ -64,6 +86,10 @@ class Owners:
                     self._add(group, member)
                 case DropMember(member_id):
                     self._remove(Owner(group, member_id))
+                case SaveField(value) if isinstance(value, StoredConsumer):
+                    self._add_consumer(group, value)
+                case DropField(field) if (consumer := consumer_of(field)) is not None:
+                    self._remove(Owner(group, consumer))
                 case SaveBalanced(section):
                     self._by_group.setdefault(group, set()).add(_section(section.topic))
                 case DropBalanced(topic):
@@ -75,12 +101,18 @@ class Owners:
                     pass
 
     def _add(self, group: str, member: StoredMember) -> None:
-        owner = Owner(group, member.member_id)
-        self._remove(owner)
         client = (member.client_id, member.client_host)
-        self._members[owner] = _Member(client, _assigned(member.assignment))
-        self._by_client.setdefault(client, set()).add(owner)
-        self._by_group.setdefault(group, set()).add(member.member_id)
+        self._put(Owner(group, member.member_id), _Member(client, _assigned(member.assignment)))
+
+    def _add_consumer(self, group: str, consumer: StoredConsumer) -> None:
+        client = (consumer.client_id, consumer.client_host)
+        self._put(Owner(group, consumer.member_id), _Member(client, held(consumer)))
+
+    def _put(self, owner: Owner, member: _Member) -> None:
+        self._remove(owner)
+        self._members[owner] = member
+        self._by_client.setdefault(member.client, set()).add(owner)
+        self._by_group.setdefault(owner.group, set()).add(owner.member)
 
     def _remove(self, owner: Owner) -> None:
         known = self._members.pop(owner, None)

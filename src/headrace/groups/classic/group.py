@@ -4,7 +4,7 @@
 (committed offsets), `membership` (their data).
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 
 from headrace.groups import timers
 from headrace.groups.classic import offset_commit, rebalance, requests, txn_offset_commit
@@ -30,7 +30,15 @@ from headrace.groups.events import (
     TransactionLost,
     TxnOffsetCommit,
 )
-from headrace.groups.model import DropGroup, GroupHeader, GroupSettings, OffsetAndMetadata, StoredGroup, TopicPartition
+from headrace.groups.model import (
+    DropGroup,
+    GroupHeader,
+    GroupSettings,
+    OffsetAndMetadata,
+    StoredGroup,
+    StoredMember,
+    TopicPartition,
+)
 from headrace.groups.offsets import CommittedOffsets
 from headrace.groups.timers import TimerKey, TimerKind
 from headrace.groups.turn import Turn
@@ -220,6 +228,38 @@ class ClassicGroup:
         self._deadlines.cancel_all()
         self._positions.clear()
         self._group.move_to(GroupState.DEAD)
+
+    @property
+    def protocol_type(self) -> str | None:
+        """Type of its members' protocols."""
+        return self._group.protocol_type
+
+    @property
+    def protocol(self) -> str | None:
+        """Protocol of this generation."""
+        return self._group.protocol
+
+    def stored_members(self) -> list[StoredMember]:
+        """Return all members as stored."""
+        return [member.stored() for member in self._group.members.values()]
+
+    def dissolve(self, turn: Turn) -> None:
+        """Give all members of a stable group to a consumer group."""
+        for member_id in sorted(self._group.pending):
+            rebalance.forget_pending(self._group, member_id, turn)
+        for member_id in self._group.members:
+            turn.cancel_timer(timers.session(member_id))
+        turn.save(*self._group.dissolve())
+
+    def adopt(self, members: Iterable[StoredMember], generation: int, turn: Turn) -> None:
+        """Take the members of a consumer group, and let them rebalance."""
+        restored = [Member.restore(each) for each in members]
+        turn.save(*self._group.adopt(restored, generation))
+        self._followed = None
+        for member in restored:
+            rebalance.watch(member, turn)
+        rebalance.rebalance(self._group, self._settings, turn)
+        self.watch_offsets(turn)
 
     @property
     def exists(self) -> bool:

@@ -5,7 +5,7 @@ pass over the members.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
 from headrace.groups.classic.member import Member, Protocols
@@ -196,6 +196,34 @@ class Membership:
             self.leader = member.member_id
         if owes_sync:
             self.pending_sync.add(member.member_id)
+
+    def dissolve(self) -> list[GroupChange]:
+        """Remove all members, which move to a consumer group. Return what storage must remove."""
+        for member_id in list(self.members):
+            self.remove(member_id)
+        changes: list[GroupChange] = [DropMember(member_id) for member_id in self._departed]
+        self._forget()
+        self.state, self.protocol, self.subscribed = GroupState.EMPTY, None, frozenset()
+        return changes
+
+    def adopt(self, members: Iterable[Member], generation: int) -> list[GroupChange]:
+        """Take over the members of a consumer group. Return what storage must add."""
+        for member in members:
+            self.add(member, CONSUMER_PROTOCOL)
+        self._forget()
+        self.generation, self.empty_since_ms, self.state = generation, None, GroupState.STABLE
+        self._stored = set(self.members)
+        self.protocol = self.select_protocol()
+        self.read_subscriptions()
+        header = self._save_header(unsettled=True)
+        return [header, *(SaveMember(member.stored()) for member in self.members.values())]
+
+    def _forget(self) -> None:
+        self._stored.clear()
+        self._departed.clear()
+        self._moved.clear()
+        self.pending_sync.clear()
+        self.leader = self.initial_remaining_ms = None
 
     def update(self, member: Member, join: Join) -> None:
         """Update a member's data from its request."""

@@ -17,9 +17,9 @@ def check_commit(group: Membership, request: Commit | TxnOffsetCommit) -> GroupE
         # Versions below 3 name no member.
         return {}
     member = group.members.get(request.member_id)
-    if member is None:
-        return GroupError.UNKNOWN_MEMBER_ID
-    if isinstance(request, Commit) and not request.knows_member_epochs:
+    if member is None or (member.is_classic and request.generation != member.epoch):
+        return GroupError.UNKNOWN_MEMBER_ID if member is None else GroupError.ILLEGAL_GENERATION
+    if isinstance(request, Commit) and not (request.knows_member_epochs or member.is_classic):
         return GroupError.UNSUPPORTED_VERSION
     if request.generation == member.epoch and not member.has_left:
         return {}

@@ -58,6 +58,8 @@ class ConsumerDescription(msgspec.Struct, frozen=True, kw_only=True):
     """Names of its subscription."""
     pattern: str
     """Empty: none."""
+    is_classic: bool
+    """Whether it uses the classic protocol."""
     assigned: tuple[TopicAssignment, ...]
     """What it has, without what it must give up."""
     target: tuple[TopicAssignment, ...]
@@ -133,6 +135,7 @@ def _described(group: Membership, member: Member) -> ConsumerDescription:
         client_host=member.client_host,
         topics=member.topics,
         pattern=member.pattern,
+        is_classic=member.is_classic,
         assigned=_listed(member.assigned(group.holdings)),
         target=_listed(group.holdings.target(member.member_id)),
     )

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 
 from headrace.groups import timers
 from headrace.groups.configs import Configs, NewerGroupSettings, Rules
+from headrace.groups.consumers import classic_members
+from headrace.groups.consumers.classic_members import Facts
 from headrace.groups.consumers.commit import check_commit, check_fetch
 from headrace.groups.consumers.description import ConsumerGroupDescription, describe, state_of
 from headrace.groups.consumers.events import (
@@ -26,8 +28,16 @@ from headrace.groups.consumers.membership import Membership
 from headrace.groups.consumers.target import aim, assigned
 from headrace.groups.description import GroupDescription, Moved
 from headrace.groups.errors import GroupError
-from headrace.groups.events import Commit, DropTopic, TimerFired, TxnOffsetCommit
-from headrace.groups.model import GroupHeader, GroupKind, StoredConsumer, StoredGroup, TopicPartition
+from headrace.groups.events import Commit, DropTopic, Heartbeat, Join, Leave, Sync, TimerFired, TxnOffsetCommit
+from headrace.groups.model import (
+    CONSUMER_FIELD,
+    GroupHeader,
+    GroupKind,
+    GroupSettings,
+    StoredConsumer,
+    StoredGroup,
+    TopicPartition,
+)
 from headrace.groups.timers import TimerKind
 from headrace.groups.turn import Turn
 
@@ -51,6 +61,13 @@ class ConsumerGroup:
         return Rules(self._limits, self._configs.of(self._group.name))
 
     @classmethod
+    def of(cls, members: Membership, limits: NewerGroupSettings, configs: Configs) -> "ConsumerGroup":
+        """Return a group with these members."""
+        group = cls(members.name, limits, configs, 0)
+        group._group = members
+        return group
+
+    @classmethod
     def restore(
         cls, stored: StoredGroup, header: GroupHeader, limits: NewerGroupSettings, configs: Configs, turn: Turn
     ) -> "ConsumerGroup":
@@ -59,8 +76,9 @@ class ConsumerGroup:
         members = Membership(stored.name, header.epoch, header.target_epoch)
         group._group = members
         members.restore(header, (each for each in stored.fields if isinstance(each, StoredConsumer)))
+        timeout_ms = configs.of(stored.name).consumer_session_timeout_ms
         for member in members.members.values():
-            turn.set_timer(timers.session(member.member_id), configs.of(stored.name).consumer_session_timeout_ms)
+            turn.set_timer(timers.session(member.member_id), member.session_timeout_ms or timeout_ms)
             if member.state is MemberState.UNREVOKED:
                 turn.set_timer(timers.revocation(member.member_id), member.rebalance_timeout_ms)
         patterns = {each.member_id: each.pattern for each in members.members.values() if each.pattern}
@@ -94,6 +112,54 @@ class ConsumerGroup:
                     self._fired(key.kind, key.member_id, turn)
         if self._group.members or self._group.header is not None:
             turn.save(*self._group.take_changes())
+
+    def take_classic(
+        self, request: Join | Sync | Heartbeat | Leave, settings: GroupSettings, facts: Facts, turn: Turn
+    ) -> None:
+        """Handle a request of a classic member."""
+        match request:
+            case Join():
+                classic_members.join(self._group, self._rules, settings, request, facts, turn)
+            case Sync():
+                classic_members.sync(self._group, request, turn)
+            case Heartbeat():
+                classic_members.beat(self._group, request, turn)
+            case Leave():
+                classic_members.leave(self._group, self._rules, request, turn)
+        turn.save(*self._group.take_changes())
+
+    def may_go_on_classic(self, request: Heartbeat) -> bool:
+        """Return whether a classic member's heartbeat would succeed."""
+        return classic_members.heartbeat_error(self._group, request) is None
+
+    @property
+    def is_classic(self) -> bool:
+        """Whether there are members, and all are classic."""
+        return 0 < self._group.classic == len(self._group.members)
+
+    def stored_members(self) -> list[StoredConsumer]:
+        """Return all members as stored."""
+        return [each.stored(self._group.holdings) for each in self._group.members.values()]
+
+    def dissolve(self, turn: Turn) -> list[str]:
+        """Cancel all timers. Return the fields that storage must remove."""
+        turn.cancel_timer(timers.target())
+        for member_id in self._group.members:
+            turn.cancel_timer(timers.session(member_id))
+            turn.cancel_timer(timers.revocation(member_id))
+        return [f"{CONSUMER_FIELD}{member_id}" for member_id in self._group.members]
+
+    def renew(self, request: ConsumerRequest, turn: Turn) -> bool:
+        """Handle a heartbeat that changes nothing, as most do. Return False for another one."""
+        result = self.may_go_on(request)
+        if result is None:
+            return False
+        group = self._group
+        member = group.members[request.member_id]
+        member.connection = max(member.connection, request.connection)
+        turn.set_timer(timers.session(member.member_id), self._configs.of(group.name).consumer_session_timeout_ms)
+        turn.reply(request.token, result)
+        return True
 
     def _resolve(self, event: Resolved, turn: Turn) -> None:
         group = self._group

@@ -96,7 +96,7 @@ def changes_nothing(group: Membership, request: ConsumerHeartbeat) -> bool:
     return (
         member is not None
         and request.member_epoch == member.epoch == group.holdings.target_epoch
-        and not (member.has_left or waits(group, member))
+        and not (member.has_left or member.is_classic or waits(group, member))
         and request.topics is None
         and request.pattern is None
         and request.owned is None
@@ -132,6 +132,8 @@ def _find(group: Membership, request: ConsumerHeartbeat) -> Member | None:
         raise Refused(
             GroupError.UNKNOWN_MEMBER_ID, f"Member {request.member_id} is not a member of group {group.name}."
         )
+    if member is not None and member.is_classic:
+        raise Refused(GroupError.UNKNOWN_MEMBER_ID, f"Member {request.member_id} uses the classic protocol.")
     if member is not None and request.instance_id not in (None, member.instance_id):
         raise _invalid("InstanceId can't change.")
     return member
@@ -144,7 +146,7 @@ def _check_place(owner: Member, request: ConsumerHeartbeat) -> None:
             f"Static member {request.member_id} with instance id {request.instance_id} was fenced by member "
             f"{owner.member_id}.",
         )
-    if not owner.has_left:
+    if not (owner.has_left or owner.is_classic):
         raise Refused(
             GroupError.UNRELEASED_INSTANCE_ID,
             f"Static member {request.member_id} with instance id {request.instance_id} cannot join the group because "
@@ -239,6 +241,7 @@ def _enter(group: Membership, rules: Rules, request: ConsumerHeartbeat, turn: Tu
         group.add(member)
     else:
         turn.cancel_timer(timers.session(owner.member_id))
+        turn.cancel_timer(timers.revocation(owner.member_id))
         if owner.pattern:
             turn.command(Resolve({owner.member_id: "", member.member_id: owner.pattern}))
         group.replace(owner, member)

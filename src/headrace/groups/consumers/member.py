@@ -7,10 +7,13 @@ from uuid import UUID
 from headrace.groups.assignment.holdings import Holdings, Topic
 from headrace.groups.consumers.events import Assignment, ConsumerHeartbeat
 from headrace.groups.description import Client
+from headrace.groups.events import Join
 from headrace.groups.model import StoredConsumer, StoredGrants, StoredPartitions
 
 Parts = dict[Topic, set[int]]
 """Partitions by topic, without empty sets."""
+Protocols = tuple[tuple[str, bytes], ...]
+"""Names and metadata of a classic member, in order of preference."""
 
 MEMBER_BYTES = 1_500
 """Bytes charged per member in addition to its data."""
@@ -48,9 +51,11 @@ class Member:
         "member_id",
         "pattern",
         "previous_epoch",
+        "protocols",
         "rack_id",
         "rebalance_timeout_ms",
         "revoking",
+        "session_timeout_ms",
         "size",
         "state",
         "topics",
@@ -75,8 +80,39 @@ class Member:
         self.revoking: Parts = {}
         """Part of what it holds. It no longer belongs to its assignment."""
         self.has_left = False
+        self.session_timeout_ms: int | None = None
+        """Of a classic member."""
+        self.protocols: Protocols = ()
+        """Of a classic member."""
         self.size = 0
         """Bytes charged for it."""
+
+    @classmethod
+    def of_classic(cls, join: Join) -> "Member":
+        """Return a new member with the classic protocol."""
+        member = cls(
+            ConsumerHeartbeat(
+                token=None,
+                member_id=join.member_id or join.new_member_id,
+                member_epoch=0,
+                instance_id=join.instance_id,
+                client_id=join.client_id,
+                client_host=join.client_host,
+            )
+        )
+        member.use_classic(join)
+        return member
+
+    def use_classic(self, join: Join) -> None:
+        """Take over the details of a classic member's request."""
+        self.client_id, self.client_host = join.client_id, join.client_host
+        self.session_timeout_ms, self.rebalance_timeout_ms = join.session_timeout_ms, join.rebalance_timeout_ms
+        self.protocols = join.protocols
+
+    @property
+    def is_classic(self) -> bool:
+        """Whether it uses the classic protocol (JoinGroup)."""
+        return self.session_timeout_ms is not None
 
     @classmethod
     def restore(cls, stored: StoredConsumer) -> "Member":
@@ -100,6 +136,8 @@ class Member:
             Topic(each.topic, each.topic_id): set(each.partitions) for each in stored.revoking if each.partitions
         }
         member.has_left = stored.has_left
+        member.session_timeout_ms = stored.session_timeout_ms
+        member.protocols = stored.protocols
         member.size = member.charged()
         return member
 
@@ -122,6 +160,8 @@ class Member:
             revoking=_stored(self.revoking),
             target=_stored(holdings.target(self.member_id)),
             has_left=self.has_left,
+            session_timeout_ms=self.session_timeout_ms,
+            protocols=self.protocols,
         )
 
     def charged(self) -> int:
@@ -129,6 +169,7 @@ class Member:
         texts = (self.member_id, self.client_id, self.instance_id, self.rack_id, self.pattern, self.assignor)
         size = MEMBER_BYTES + sum(2 * len(text.encode()) for text in texts if text)
         size += sum(_TOPIC_BYTES + len(topic) for topic in self.topics)
+        size += sum(_TOPIC_BYTES + len(name) + len(metadata) for name, metadata in self.protocols)
         return size + _TOPIC_BYTES * len(self.matched or ())
 
     @property

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from headrace.groups import timers
 from headrace.groups.assignment.holdings import Holdings, Topic
 from headrace.groups.consumers.events import Assign, Resolve
-from headrace.groups.consumers.member import PARTITION_BYTES, Member, Parts
+from headrace.groups.consumers.member import PARTITION_BYTES, Member, Parts, Protocols
 from headrace.groups.description import Client, Moved
+from headrace.groups.events import Join
 from headrace.groups.model import (
     CONSUMER_FIELD,
     DropField,
@@ -43,6 +44,10 @@ class Membership:
         """Number of partitions in the target."""
         self._instances: dict[str, str] = {}
         self._assignors: Counter[str] = Counter()
+        self._protocols: Counter[str] = Counter()
+        """Classic protocols, by the number of their members."""
+        self.classic = 0
+        """Number of classic members."""
         self._member_bytes = 0
         self._changed: set[str] = set()
         self._dropped: dict[str, None] = {}
@@ -94,7 +99,14 @@ class Membership:
             self._instances[member.instance_id] = member.member_id
         if member.assignor is not None:
             self._assignors[member.assignor] += 1
+        self._count(member, 1)
         self._member_bytes += member.size
+
+    def _count(self, member: Member, step: int) -> None:
+        if member.is_classic:
+            self.classic += step
+            for name in dict(member.protocols):
+                self._protocols[name] += step
 
     def _unindex(self, member: Member) -> None:
         del self.members[member.member_id]
@@ -102,6 +114,7 @@ class Membership:
             del self._instances[member.instance_id]
         if member.assignor is not None:
             self._assignors[member.assignor] -= 1
+        self._count(member, -1)
         self._member_bytes -= member.size
         self._changed.discard(member.member_id)
         self._dropped[f"{CONSUMER_FIELD}{member.member_id}"] = None
@@ -153,6 +166,19 @@ class Membership:
         member.size = member.charged()
         self._member_bytes += member.size
         self.touch(member)
+
+    def use_classic(self, member: Member, join: Join) -> None:
+        """Take over the details of a classic member's request."""
+        self._count(member, -1)
+        member.use_classic(join)
+        self._count(member, 1)
+
+    def protocol_for(self, protocols: Protocols, member: Member | None) -> str | None:
+        """Return the first of these protocols that all classic members but this one support."""
+        classic = member is not None and member.is_classic
+        own = dict(member.protocols) if member is not None and classic else {}
+        others = self.classic - classic
+        return next((name for name, _ in protocols if self._protocols[name] - (name in own) == others), None)
 
     def prefer(self, member: Member, assignor: str) -> None:
         """Set the assignor that a member names."""

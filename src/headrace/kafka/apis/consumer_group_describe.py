@@ -29,7 +29,7 @@ from headrace.security.access.required_acls import Operation, ResourceType
 from headrace.topics.errors import cut
 
 Response = ConsumerGroupDescribeResponse
-_CONSUMER = 1
+_CLASSIC, _CONSUMER = 0, 1
 """Type of a member with this protocol."""
 _HIDDEN = "The group uses topics that the client may not describe."
 NEEDS = (
@@ -131,7 +131,7 @@ def _member(member: ConsumerDescription) -> Response.Member:
         subscribed_topic_regex=member.pattern or None,
         assignment=_assignment(member.assigned),
         target_assignment=_assignment(member.target),
-        member_type=_CONSUMER,
+        member_type=_CLASSIC if member.is_classic else _CONSUMER,
     )
 
 

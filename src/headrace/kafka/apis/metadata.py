@@ -12,7 +12,8 @@ Behavior
 Version notes
 - 0: an empty list of topics selects all. Later, a null list does.
 - 4: the request says whether topics may be created.
-- 7: leader epochs. 9: flexible. 10: topic ids. 12: topics by id only.
+- 7: leader epochs. 9: flexible. 10: topic ids. 12: topics by id only, with a null name or, as Java's consumers of
+  patterns send it, an empty one.
 - 13: an error of the whole request, which is never sent: no client has to start again with its bootstrap servers.
 """
 
@@ -29,7 +30,7 @@ from headrace.broker.topics.live import LiveTopic
 from headrace.kafka.acl_codes import UNASKED, authorized, authorized_on_cluster
 from headrace.kafka.denied import No, Place, Refusal, parts
 from headrace.kafka.errors import Code, code_of
-from headrace.kafka.required_acls import names_of, topics
+from headrace.kafka.required_acls import referred_names, topics
 from headrace.kafka.server.registry import register
 from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.server.timeouts import OF_TOPICS
@@ -51,8 +52,18 @@ _MOST_VERSIONS = 4
 T = TypeVar("T")
 
 
+def _name(asked: MetadataRequest.MetadataRequestTopic) -> str | None:
+    """Return the name of a topic in a request. None: it has an id."""
+    return None if not asked.name and asked.topic_id != _NO_ID else asked.name
+
+
+def _names_of(asked: Iterable[MetadataRequest.MetadataRequestTopic] | None, context: RequestContext) -> Iterable[str]:
+    named = ((_name(topic), topic.topic_id) for topic in asked or ())
+    return referred_names((topic_id if name is None else name for name, topic_id in named), context)
+
+
 def _names(request: MetadataRequest, context: RequestContext) -> Iterable[str]:
-    return names_of(request.topics, context)
+    return _names_of(request.topics, context)
 
 
 def _missing(request: MetadataRequest, context: RequestContext) -> Iterable[str]:
@@ -61,7 +72,7 @@ def _missing(request: MetadataRequest, context: RequestContext) -> Iterable[str]
     broker = context.broker
     if not broker.settings.auto_create_topics_enable:
         return ()
-    return (name for name in names_of(request.topics, context) if not broker.topics.has(name))
+    return (name for name in _names_of(request.topics, context) if not broker.topics.has(name))
 
 
 NEEDS = (
@@ -77,12 +88,12 @@ Partition = MetadataResponse.MetadataResponsePartition
 def _places(
     asked: MetadataRequest.MetadataRequestTopic, _: MetadataRequest, context: RequestContext
 ) -> Iterator[Place]:
-    return ((ResourceType.TOPIC, name) for name in names_of((asked,), context))
+    return ((ResourceType.TOPIC, name) for name in _names_of((asked,), context))
 
 
 def _no(asked: MetadataRequest.MetadataRequestTopic, no: No, _: RequestContext) -> Topic:
     # A request by id must not reveal the name or existence of a hidden topic.
-    code = Code.UNKNOWN_TOPIC_ID if asked.name is None else no.code
+    code = Code.UNKNOWN_TOPIC_ID if _name(asked) is None else no.code
     return Topic(error_code=code, name=asked.name, topic_id=asked.topic_id, partitions=[])
 
 
@@ -90,7 +101,7 @@ def _hide(response: MetadataResponse, _: RequestContext, grants: Grants) -> Iter
     shown = []
     for topic in response.topics:
         yield
-        if topic.name is None or grants.allow(NEEDS[0], topic.name):
+        if not topic.name or grants.allow(NEEDS[0], topic.name):
             shown.append(topic)
     response.topics = shown
 
@@ -125,7 +136,7 @@ async def handle(request: MetadataRequest, context: RequestContext) -> MetadataR
         found = [await one.described(live) async for live in pace.each(broker.topics.with_internal())]
     else:
         # As in Kafka, each topic once. If it has a name, its id does not count.
-        named = {(topic.name, topic.topic_id if topic.name is None else _NO_ID): None for topic in asked}
+        named = {(topic.name, topic.topic_id if _name(topic) is None else _NO_ID): None for topic in asked}
         await context.reserve(_size(broker, named))
         one = _Described(context, pace, request)
         found = [await one.topic(name, topic_id) async for name, topic_id in context.parts(named)]
@@ -141,7 +152,7 @@ async def handle(request: MetadataRequest, context: RequestContext) -> MetadataR
 
 
 def _size(broker: Broker, named: Iterable[tuple[str | None, UUID]]) -> int:
-    found = (broker.topics.find(name, topic_id) for name, topic_id in named)
+    found = (broker.topics.find(name if topic_id == _NO_ID else None, topic_id) for name, topic_id in named)
     return sum(len(live.partitions) for live in found if live is not None) * _PARTITION_BYTES
 
 
@@ -221,9 +232,11 @@ class _Described:
 
     async def topic(self, name: str | None, topic_id: UUID) -> MetadataResponse.MetadataResponseTopic:
         try:
-            live = self._broker.topics.by_id(topic_id) if name is None else await self._get(name)
+            by_id = name is None or topic_id != _NO_ID
+            live = self._broker.topics.by_id(topic_id) if by_id else await self._get(name or "")
         except UnknownTopic as error:
-            code = Code.UNKNOWN_TOPIC_ID if name is None else code_of(error)
+            # Java fails at a null name if it has sent an empty one.
+            code = Code.UNKNOWN_TOPIC_ID if by_id else code_of(error)
             return MetadataResponse.MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id, partitions=[])
         except TopicError as error:
             return MetadataResponse.MetadataResponseTopic(
