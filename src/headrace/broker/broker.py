@@ -20,6 +20,7 @@ from headrace.broker.fetch import Wakeups
 from headrace.broker.native.adoption import adopt
 from headrace.broker.native.conversion import NativeGroupOffsets, convert
 from headrace.broker.native.groups import NativeGroups
+from headrace.broker.native.shares import StreamShares
 from headrace.broker.native.stream_manager import StreamManager
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.partition import Partition
@@ -179,6 +180,7 @@ class Broker:
             parts.running,
             parts.lane,
             self.find_offset,
+            StreamShares(clock, parts.large_reads),
         )
         self.transactions.connect(BrokerKnownTopics(self.topics, others), self.groups.request)
         self.instances = Instances(self.groups, self.searcher, self.source, parts.lane, parts.large_reads)

@@ -23,10 +23,6 @@ def write_shares(page: Exposition, brokers: Brokers) -> Iterator[None]:
     for family, value in _TOTALS:
         for cluster, broker in brokers:
             page.sample(family, value(broker.shares.counters), labels(cluster=cluster))
-    for cluster, broker in brokers:
-        page.sample(families.SHARE_DEAD_LETTERS, broker.dead_letters.counters.copied, labels(cluster=cluster))
-    for cluster, broker in brokers:
-        page.sample(families.SHARE_DEAD_LETTER_FAILURES, broker.dead_letters.counters.failures, labels(cluster=cluster))
     yield
     held: Counter[tuple[str, str, str]] = Counter()
     for cluster, broker in brokers:

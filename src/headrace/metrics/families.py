@@ -229,15 +229,6 @@ SHARE_GIVEN_UP = Family(
     (),
     "Records that reached the delivery limit. No member gets them again.",
 )
-SHARE_DEAD_LETTERS = Family(
-    "headrace_share_dead_letters_total", Kind.COUNTER, (), "Records that were copied to dead letter topics."
-)
-SHARE_DEAD_LETTER_FAILURES = Family(
-    "headrace_share_dead_letter_failures_total",
-    Kind.COUNTER,
-    (),
-    "Failed attempts to copy records to a dead letter topic. The log has the reason, and the server tries again.",
-)
 GROUP_LAG = Family(
     "headrace_group_lag",
     Kind.GAUGE,

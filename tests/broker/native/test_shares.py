@@ -9,17 +9,19 @@ from tests.harness.plain import KEY, STREAM
 from tests.harness.waiting import until
 
 from headrace.broker.native.partition import NativePartition
-from headrace.broker.native.shares import NativeShare
-from headrace.broker.runtime.budget import NeedsRoom
+from headrace.broker.native.shares import StreamShares
+from headrace.broker.runtime.budget import ReadBudget
 from headrace.groups.configs import GroupConfig, OffsetReset
+from headrace.groups.sharing.partition import AckBatch, AcknowledgeType, AckProblem
+from headrace.records.walk import records
 from headrace.storage.layout.native import offset_at
 from headrace.testing.clock import ManualClock
 from headrace.topics.errors import UnknownTopic
-from headrace.topics.native import RELEASED, Acknowledgement, Delivered, Outcome, SharePosition
+from headrace.topics.native import RELEASED, SharePosition
 
 GROUP = "group"
 LOCK_MS = 30_000
-LIMIT = 1 << 20
+ACCEPT, RELEASE, RENEW = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.RENEW
 
 
 class World:
@@ -33,24 +35,38 @@ class World:
             share_delivery_count_limit=2,
         )
         self.partition, self.raw = partition, raw
-        self.share = NativeShare(GROUP, partition, lambda: self.config, self.clock)
+        self.large = ReadBudget(1 << 30)
+        self.shares = StreamShares(self.clock, self.large)
+        self.share = self.shares.open(GROUP, partition, lambda: self.config)
         self.woken = 0
-        self.share.watch(self.wake)
+        self.share.watchers.watch(self.wake)
 
-    def wake(self) -> None:
+    def wake(self, _size: int) -> None:
         self.woken += 1
 
     def add(self, count: int = 1, value: bytes = b"v") -> list[int]:
         return [offset_at(self.raw.xadd(KEY, {"value": value}).encode()) for _ in range(count)]
 
-    async def acquire(self, member: str = "a", count: int = 500, first: int | None = None) -> list[int]:
-        await self.share.begin()
-        read = await self.share.acquire(member, count, LIMIT, first)
-        return [offset for each in read.acquired for offset in range(each.first, each.last + 1)]
+    async def acquire(self, member: str = "a", count: int = 500, *, begin: bool = True) -> list[int]:
+        """Offsets of the acquired records, which must be those of the batches."""
+        if begin:
+            await self.shares.begin(GROUP, self.partition, self.config, None)
+        found = await self.share.fetch(member, count, 10_000, exact=False)
+        offsets = [offset for each in found.acquired for offset in range(each.first, each.last + 1)]
+        assert offsets == [record.offset for each in found.chunks for record in records(each, int.from_bytes(each[:8]))]
+        assert found.size == sum(map(len, found.chunks))
+        return offsets
 
-    async def acknowledge(self, member: str, outcome: Outcome, *offsets: int) -> list[Delivered] | None:
-        given = [Acknowledgement(offset, offset, outcome) for offset in offsets]
-        return await self.share.acknowledge(member, given)
+    async def acknowledge(self, member: str, kind: AcknowledgeType, *offsets: int) -> object:
+        batches = [AckBatch(offset, offset, bytes((kind.value,))) for offset in offsets]
+        return await self.share.acknowledge(member, batches, renewing=True)
+
+    async def release(self, member: str) -> None:
+        """A session ends, and its records are released."""
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.share.release(member)
+        self.share.retire(lambda: over.set_result(None))
+        await over
 
     def end_locks(self) -> None:
         """Let Redis' clock reach the end of the locks."""
@@ -66,9 +82,13 @@ async def world(open_storage: OpenStorage, raw: Any) -> World:
 
 
 async def test_an_entry_of_a_program_wakes_a_waiting_member(world: World) -> None:
+    woken: list[int] = []
+    world.partition.watch(woken.append)
     assert await world.acquire() == []
+    assert not world.share.has_some()
     added = world.add(2)
-    await until(lambda: world.woken > 0)
+    await until(lambda: bool(woken))
+    assert world.share.has_some()
     assert await world.acquire() == added
 
 
@@ -76,14 +96,14 @@ async def test_released_entries_wake_a_waiting_member_at_once(world: World) -> N
     added = world.add(3)
     await world.acquire("a")
     before = world.woken
-    assert await world.acknowledge("a", Outcome.DONE, added[0]) == []
+    assert await world.acknowledge("a", ACCEPT, added[0]) is None
     assert world.woken == before, "nothing is available"
-    assert await world.acknowledge("a", Outcome.RELEASE, added[1]) == []
+    assert await world.acknowledge("a", RELEASE, added[1]) is None
     assert world.woken > before
     assert await world.acquire("b") == [added[1]]
     before = world.woken
-    assert await world.share.release("b") == [Delivered(added[1], added[1], 2)]
-    assert await world.share.release("a") == []
+    await world.release("b")
+    await world.release("a")
     assert world.woken > before
     assert await world.acquire("b") == [added[2]]
 
@@ -93,7 +113,7 @@ async def test_room_in_the_window_wakes_a_waiting_member(world: World) -> None:
     await world.acquire("a")
     assert await world.acquire("b") == []
     before = world.woken
-    await world.acknowledge("a", Outcome.DONE, added[7])
+    await world.acknowledge("a", ACCEPT, added[7])
     assert world.woken > before
     assert await world.acquire("b") == added[100:]
 
@@ -115,7 +135,7 @@ async def test_the_end_of_a_lock_wakes_a_waiting_member(world: World) -> None:
 async def test_entries_of_a_program_that_ended_are_found_by_polls(world: World) -> None:
     [offset] = world.add(1)
     assert await world.acquire("a", 1) == [offset]
-    await world.acknowledge("a", Outcome.DONE, offset)
+    await world.acknowledge("a", ACCEPT, offset)
     [offset] = world.add(1)
     world.raw.xreadgroup(GROUP, "program", {KEY: ">"})
     assert await world.acquire("a") == []
@@ -130,7 +150,7 @@ async def test_a_renewed_lock_ends_later(world: World) -> None:
     added = world.add(2)
     await world.acquire("a")
     world.clock.advance(LOCK_MS - 500)
-    assert await world.acknowledge("a", Outcome.RENEW, *added) == []
+    assert await world.acknowledge("a", RENEW, *added) is None
     world.clock.advance(600)
     assert await world.acquire("b") == []
     world.end_locks()
@@ -152,71 +172,110 @@ async def test_a_new_group_begins_where_its_configuration_says(world: World, res
     assert await world.acquire() == [later]
 
 
-async def test_a_large_record_waits_for_room(world: World) -> None:
-    [large] = world.add(1, bytes(50_000))
-    with pytest.raises(NeedsRoom) as needed:
-        await world.acquire(first=10_000)
-    assert await world.acquire(first=needed.value.size) == [large]
+async def test_a_large_record_is_read_with_memory_of_its_own(world: World) -> None:
+    small, large, later = *world.add(1), *world.add(1, bytes(2 << 20)), *world.add(1)
+    assert await world.acquire() == [small]
+    async with world.large.held(world.large.limit):
+        reading = asyncio.ensure_future(world.acquire())
+        await asyncio.sleep(0.05)
+        assert not reading.done()
+    assert await reading == [large]
+    assert world.large.used == 0
+    assert await world.acquire() == [later]
 
 
 async def test_a_group_that_a_program_destroyed_begins_again(world: World) -> None:
     added = world.add(2)
     await world.acquire("a")
     world.raw.xgroup_destroy(KEY, GROUP)
-    assert await world.acknowledge("a", Outcome.DONE, *added) is None
+    assert await world.acknowledge("a", ACCEPT, *added) is AckProblem.INVALID_RECORD_STATE
     assert await world.acquire("a") == added
+
+
+async def test_a_group_without_members_is_refused(world: World) -> None:
+    added = world.add(1)
+    with pytest.raises(UnknownTopic):
+        await world.acquire(begin=False)
+    assert isinstance(await world.acknowledge("a", ACCEPT, *added), UnknownTopic)
+    assert world.raw.xinfo_groups(KEY) == []
+
+
+async def test_a_list_is_applied_as_a_whole(world: World) -> None:
+    for number in range(6):
+        world.raw.xadd(KEY, {"value": "v"}, id=f"5-{number}")
+    first = 5 << 10
+    await world.acquire("a")
+    assert await world.acknowledge("b", ACCEPT, first) is AckProblem.INVALID_RECORD_STATE
+    assert await world.acknowledge("a", ACCEPT, first, first + 6) is AckProblem.INVALID_RECORD_STATE
+    for wrong in (
+        [AckBatch(first, first, b"\x05")],
+        [AckBatch(first, first + 2, b"\x01\x01")],
+        [AckBatch(first + 1, first, b"\x01")],
+        [AckBatch(-1, first, b"\x01")],
+        [AckBatch(first, first, b"")],
+        [AckBatch(first + 1, first + 1, b"\x01"), AckBatch(first, first, b"\x01")],
+        [AckBatch(first, first + 1, b"\x01"), AckBatch(first + 1, first + 1, b"\x01")],
+    ):
+        assert await world.share.acknowledge("a", wrong, renewing=True) is AckProblem.INVALID_REQUEST
+    renewing = [AckBatch(first, first, b"\x04")]
+    assert await world.share.acknowledge("a", renewing, renewing=False) is AckProblem.INVALID_REQUEST
+    kinds = [AckBatch(first, first + 3, b"\x01\x02\x03\x03"), AckBatch(first + 4, 2**62, b"\x00")]
+    assert await world.share.acknowledge("a", kinds, renewing=True) is None
+    assert await world.acquire("b") == [first + 1]
+    assert world.raw.xpending(KEY, GROUP)["pending"] == 1
 
 
 async def test_no_member_can_be_the_consumer_of_released_entries(world: World) -> None:
     added = world.add(2)
     await world.acquire("a")
-    await world.acknowledge("a", Outcome.RELEASE, *added)
+    await world.acknowledge("a", RELEASE, *added)
     assert await world.acquire(RELEASED) == []
-    assert await world.acknowledge(RELEASED, Outcome.DONE, *added) is None
-    assert await world.share.release(RELEASED) == []
+    assert await world.acknowledge(RELEASED, ACCEPT, *added) is AckProblem.INVALID_RECORD_STATE
+    await world.release(RELEASED)
     assert await world.acquire("a") == added
 
 
-async def test_position_alter_and_delete(world: World) -> None:
+async def test_position_alter_and_drop(world: World) -> None:
     added = world.add(3)
-    assert await world.share.describe() is None
+    assert await world.shares.position(GROUP, world.partition) is None
     await world.acquire("a", 2)
-    assert await world.share.describe() == SharePosition(added[0], 3)
-    before = world.woken
-    await world.share.alter(added[2])
-    assert world.woken > before
+    assert await world.shares.position(GROUP, world.partition) == SharePosition(added[0], 3)
+    await world.shares.begin(GROUP, world.partition, world.config, added[2])
     assert await world.acquire("a") == added[2:]
-    await world.share.release("a")
-    assert await world.share.delete()
-    assert await world.share.describe() is None
+    await world.release("a")
+    await world.shares.drop(GROUP, world.partition)
+    assert await world.shares.position(GROUP, world.partition) is None
 
 
 async def test_a_disconnected_client_leaves_what_it_acquired_to_the_end_of_its_session(world: World) -> None:
     added = world.add(2)
     reading = asyncio.ensure_future(world.acquire("a"))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    for _ in range(3):
+        await asyncio.sleep(0)
     reading.cancel()
-    await world.share.release("a")
+    await world.release("a")
     assert await world.acquire("b") == added
 
 
-async def test_a_deleted_topic_wakes_and_refuses(world: World) -> None:
-    before = world.woken
+async def test_a_deleted_topic_is_refused(world: World) -> None:
+    woken: list[int] = []
+    world.partition.watch(woken.append)
     world.partition.close()
-    assert world.woken > before
+    assert woken == [0]
     with pytest.raises(UnknownTopic):
-        await world.share.acquire("a", 1, LIMIT)
+        await world.share.ready()
     with pytest.raises(UnknownTopic):
-        await world.acknowledge("a", Outcome.DONE, 1)
-    assert await world.share.release("a") == []
+        await world.acquire(begin=False)
+    with pytest.raises(UnknownTopic):
+        await world.shares.begin(GROUP, world.partition, world.config, None)
+    assert isinstance(await world.acknowledge("a", ACCEPT, 1), UnknownTopic)
+    await world.release("a")
 
 
-async def test_unwatched_members_are_not_woken(world: World) -> None:
-    added = world.add(1)
+async def test_a_closed_share_partition_wakes_its_members_once_more(world: World) -> None:
     await world.acquire()
-    world.share.unwatch(world.wake)
     before = world.woken
-    await world.acknowledge("a", Outcome.RELEASE, *added)
+    world.share.close()
+    assert world.woken == before + 1
     world.clock.advance(2 * LOCK_MS)
-    assert world.woken == before
+    assert world.woken == before + 1

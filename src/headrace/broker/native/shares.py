@@ -1,198 +1,229 @@
-"""One partition of a share group on a native topic: the Redis consumer group of the group's name.
+"""One partition of a native topic in one share group: the Redis consumer group of the group's name.
 
-Redis decides which member has which entries, so nothing is stored here. A lock ends by Redis' clock without a
-notification. Locks of Redis programs and of other brokers are looked for once a second.
+Redis decides which member has which records, so nothing is loaded or stored here. A lock ends by Redis' clock without
+a notification. Locks of Redis programs and of other brokers are looked for once a second.
 """
 
+import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from headrace.aio.tasks import log_unhandled, to_the_end
+import structlog
+
+from headrace.aio.tasks import to_the_end
 from headrace.broker.native.partition import NativePartition
-from headrace.broker.runtime.budget import NeedsRoom
+from headrace.broker.partition.cache import Buffer
+from headrace.broker.partition.partition import Partition
+from headrace.broker.partition.source import UNCOMMITTED, Isolation, Watchers
+from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.runtime.clock import Clock, Timer
+from headrace.broker.sharing.share import ShareFound
 from headrace.groups.configs import GroupConfig, ResetStrategy
-from headrace.records.streams import LARGEST_ENTRY
-from headrace.topics.native import (
-    RELEASED,
-    Acknowledgement,
-    Delivered,
-    GroupGone,
-    Limits,
-    Outcome,
-    SharePosition,
-    ShareRead,
-)
+from headrace.groups.sharing.partition import AckBatch, AcknowledgeType, AckProblem, Acquired
+from headrace.topics.errors import TopicError
+from headrace.topics.native import RELEASED, Acknowledgement, GroupGone, Limits, Outcome, SharePosition, ShareRead
 
+_LEAST_READ = 1 << 20
+"""Bytes of a first record that every fetch has room for."""
 _POLL_MS = 1_000
 _APART_MS = 20
 """Locks that end within this time are searched together."""
 _LATER_MS = 2
 """Redis rounds its clock."""
-
-Waiter = Callable[[], None]
+_OUTCOMES = {
+    AcknowledgeType.GAP.value: Outcome.GAP,
+    AcknowledgeType.ACCEPT.value: Outcome.DONE,
+    AcknowledgeType.RELEASE.value: Outcome.RELEASE,
+    AcknowledgeType.REJECT.value: Outcome.DONE,
+    AcknowledgeType.RENEW.value: Outcome.RENEW,
+}
+_log = structlog.get_logger("headrace.broker.native")
 
 
 class NativeShare:
-    """A native partition for one share group."""
+    """A native partition for one share group, as `sharing.share.Share`."""
 
-    def __init__(self, group: str, partition: NativePartition, config: Callable[[], GroupConfig], clock: Clock) -> None:
+    isolation: Isolation = UNCOMMITTED
+    is_ready = True
+
+    def __init__(
+        self,
+        group: str,
+        partition: NativePartition,
+        config: Callable[[], GroupConfig],
+        clock: Clock,
+        large_reads: ReadBudget,
+    ) -> None:
         self.group = group
-        self.partition = partition
+        self.log = partition
+        self.watchers = Watchers()
+        """Called with 1 when records may be available, and with 0 when the partition is closed."""
         self._config = config
         self._clock = clock
+        self._large_reads = large_reads
         self._ends: deque[int] = deque()
-        """When locks of entries that were acquired here end (ticks), in order."""
+        """When locks of records that were acquired here end (ticks), in order."""
         self._search_ms = clock.ticks_ms()
         """When to look for other ended locks (ticks)."""
         self._pending = 0
         self._full = False
         """Whether the window left no room at the last read."""
-        self._waiters: set[Waiter] = set()
+        self._news = True
+        """Whether something has happened since a read found nothing."""
         self._timer: Timer | None = None
+        self._releases: set[asyncio.Task[None]] = set()
+        self._retired: Callable[[], None] | None = None
+        partition.watch(self._grown)
 
-    @property
-    def _limits(self) -> Limits:
-        config = self._config()
-        return Limits(
-            config.share_record_lock_duration_ms,
-            config.share_delivery_count_limit,
-            config.share_partition_max_record_locks,
-        )
+    async def ready(self) -> None:
+        """Raise UnknownTopic if the topic is deleted."""
+        self.log.check_readable(0)
 
-    async def acquire(self, member: str, count: int, limit: int, first: int | None = None) -> ShareRead:
-        """Acquire at most `count` records of about `limit` bytes, at least one if any is available.
-
-        Raises TopicError, and NeedsRoom if the first record exceeds `first` bytes and was not acquired.
-        """
-        # The client may disconnect. Then the end of its session releases what is acquired here.
-        return await to_the_end(self._acquire(member, count, limit, LARGEST_ENTRY if first is None else first))
-
-    async def _acquire(self, member: str, count: int, limit: int, first: int) -> ShareRead:
-        self.partition.check_readable(0)
-        if member == RELEASED:
-            return _NOTHING
-        limits, began = self._limits, self._clock.ticks_ms()
-        search = self._due_ms() <= began
-        if search:
-            self._searched(began)
-        read = await self.partition.storage.shares.acquire(
-            self.partition.place,
-            self.group,
-            member,
-            limits,
-            count,
-            limit,
-            create_at=self._create_at(),
-            first=first,
-            expired=search,
-        )
-        self.partition.report(read)
-        self._pending, self._full = read.pending, read.pending >= limits.window
-        if search and read.more:
-            # The rest of the ended locks is next.
-            self._search_ms = began
-        if read.acquired:
-            self._lock_ends(limits.lock_ms)
-        self._arm()
-        if read.wants:
-            raise NeedsRoom(read.wants)
-        return read
-
-    def _create_at(self) -> int | None:
-        reset = self._config().share_auto_offset_reset
-        match reset.strategy:
-            case ResetStrategy.LATEST:
-                return None
-            case ResetStrategy.EARLIEST:
-                return 0
-            case ResetStrategy.BY_DURATION:
-                return max(0, self._clock.now_ms() - reset.duration_ms) << self.partition.place.bits
-
-    async def acknowledge(self, member: str, given: Sequence[Acknowledgement]) -> list[Delivered] | None:
-        """See `NativeShares.acknowledge`. Raises TopicError: the outcome is unknown."""
-        self.partition.check_readable(0)
-        if member == RELEASED:
-            return None
-        limits = self._limits
-        shares = self.partition.storage.shares
-        try:
-            spent = await to_the_end(shares.acknowledge(self.partition.place, self.group, member, limits, tuple(given)))
-        except GroupGone:
-            # A program destroyed it, or the topic's stream is lost.
-            return None
-        if spent is None:
-            return None
-        outcomes = {each.outcome for each in given}
-        if Outcome.RENEW in outcomes:
-            self._lock_ends(limits.lock_ms)
-        if Outcome.RELEASE in outcomes or (self._full and Outcome.DONE in outcomes):
-            self._wake()
-        return spent
-
-    async def release(self, member: str) -> list[Delivered]:
-        """Release everything that a member has, as its session ends. See `NativeShares`. Raises TopicError."""
-        if member == RELEASED or self.partition.deleted:
-            return []
-        shares = self.partition.storage.shares
-        spent = await to_the_end(shares.release(self.partition.place, self.group, member, self._limits))
-        self._wake()
-        return spent
-
-    async def begin(self) -> None:
-        """Let the group begin where its configuration says, unless it exists. Raises TopicError."""
-        self.partition.check_readable(0)
-        await self.partition.storage.shares.begin(self.partition.place, self.group, self._create_at())
-
-    async def alter(self, offset: int) -> None:
-        """See `NativeShares`. Raises TopicError."""
-        self.partition.check_readable(offset)
-        await to_the_end(self.partition.storage.shares.alter(self.partition.place, self.group, offset))
-        self._wake()
-
-    async def describe(self) -> SharePosition | None:
-        """See `NativeShares`. Raises TopicError."""
-        self.partition.check_readable(0)
-        return await self.partition.storage.shares.describe(self.partition.place, self.group)
-
-    async def delete(self) -> bool:
-        """See `NativeShares`. Raises TopicError."""
-        self.partition.check_readable(0)
-        return await to_the_end(self.partition.storage.shares.delete(self.partition.place, self.group))
-
-    # Waiting requests
-
-    def watch(self, waiter: Waiter) -> None:
-        """Call `waiter` whenever records may be available, or the topic is deleted. Begin before the last `acquire`."""
-        if not self._waiters:
-            self.partition.watch(self._grown)
-        self._waiters.add(waiter)
-        self._arm()
-
-    def unwatch(self, waiter: Waiter) -> None:
-        """Stop calling `waiter`."""
-        self._waiters.discard(waiter)
-        if not self._waiters:
-            self.close()
+    def retire(self, done: Callable[[], None]) -> None:
+        """Call `done` when everything is released. It may close the partition."""
+        if self._releases:
+            self._retired = done
+        else:
+            done()
 
     def close(self) -> None:
         """Stop watching the partition."""
-        self._waiters.clear()
-        self.partition.unwatch(self._grown)
+        self.log.unwatch(self._grown)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self.watchers.notify(0)
 
-    def _grown(self, _size: int) -> None:
+    # Records for members
+
+    @property
+    def lock_ms(self) -> int:
+        """Duration of a lock."""
+        return self._config().share_record_lock_duration_ms
+
+    def _limits(self) -> Limits:
+        config = self._config()
+        return Limits(self.lock_ms, config.share_delivery_count_limit, config.share_partition_max_record_locks)
+
+    def has_some(self) -> bool:
+        """Whether a fetch would find something, as far as memory tells."""
+        return self._news or self._due_ms() <= self._clock.ticks_ms()
+
+    async def fetch(self, member: str, most_records: int, most_bytes: int, *, exact: bool) -> ShareFound:
+        """Acquire records of about `most_bytes`, at least one if any is available. Raises TopicError.
+
+        `most_records` is always strict: each record is an entry.
+        """
+        del exact
+        self.log.check_readable(0)
+        if member == RELEASED or most_records < 1:
+            return ShareFound()
+        # The client may disconnect. Then the end of its session releases what is acquired here.
+        read = await to_the_end(self._acquire(member, most_records, most_bytes, max(most_bytes, _LEAST_READ)))
+        if read.wants:
+            async with self._large_reads.held(read.wants):
+                read = await to_the_end(self._acquire(member, 1, read.wants, read.wants))
+        chunks: list[Buffer] = [each.batch for each in read.batches]
+        acquired = [Acquired(*each) for each in read.acquired]
+        # Records that are not served, or a larger one since, may hide others.
+        return ShareFound(chunks, sum(map(len, chunks)), acquired, not acquired and (read.more or read.wants > 0))
+
+    async def _acquire(self, member: str, count: int, limit: int, first: int) -> ShareRead:
+        limits, began = self._limits(), self._clock.ticks_ms()
+        search = self._due_ms() <= began
+        if search:
+            self._searched(began)
+        self._news = False
+        try:
+            read = await self.log.storage.shares.acquire(
+                self.log.place,
+                self.group,
+                member,
+                limits,
+                count,
+                limit,
+                create_at=_begin(self._config(), self.log, self._clock),
+                first=first,
+                expired=search,
+            )
+        except TopicError:
+            self._news = True
+            raise
+        self.log.report(read)
+        self._pending, self._full = read.pending, read.pending >= limits.window
+        if read.more or read.wants:
+            self._news = True
+            if search:
+                # The rest of the ended locks is next.
+                self._search_ms = began
+        if read.acquired:
+            self._lock_ends(limits.lock_ms)
+        self._arm()
+        return read
+
+    # Decisions
+
+    async def acknowledge(
+        self, member: str, batches: Sequence[AckBatch], *, renewing: bool
+    ) -> AckProblem | Exception | None:
+        """Apply a member's list of acknowledgements, and return once it counts, or why none of it does.
+
+        `renewing`: whether it may renew locks.
+        """
+        given = _outcomes(batches, renewing=renewing and self._config().share_renew_acknowledge_enable)
+        if given is None:
+            return AckProblem.INVALID_REQUEST
+        if member == RELEASED:
+            return AckProblem.INVALID_RECORD_STATE
+        limits = self._limits()
+        try:
+            self.log.check_readable(0)
+            shares = self.log.storage.shares
+            spent = await to_the_end(shares.acknowledge(self.log.place, self.group, member, limits, given))
+        except GroupGone:
+            # A program destroyed it, or the stream is lost.
+            return AckProblem.INVALID_RECORD_STATE
+        except TopicError as error:
+            return error
+        if spent is None:
+            return AckProblem.INVALID_RECORD_STATE
+        outcomes = {each.outcome for each in given}
+        if Outcome.RENEW in outcomes:
+            self._lock_ends(limits.lock_ms)
+        if Outcome.RELEASE in outcomes or (self._full and outcomes != {Outcome.RENEW}):
+            self._wake()
+        return None
+
+    def release(self, member: str) -> None:
+        """Make everything that a member holds available again."""
+        if member != RELEASED and not self.log.deleted:
+            task = asyncio.get_running_loop().create_task(self._release(member))
+            self._releases.add(task)
+            task.add_done_callback(self._released)
+
+    async def _release(self, member: str) -> None:
+        try:
+            await self.log.storage.shares.release(self.log.place, self.group, member, self._limits())
+        except TopicError as error:
+            # The locks will end.
+            _log.warning("records not released", group=self.group, stream=self.log.stream, reason=str(error))
         self._wake()
 
+    def _released(self, task: "asyncio.Task[None]") -> None:
+        self._releases.discard(task)
+        if self._retired is not None and not self._releases:
+            retired, self._retired = self._retired, None
+            retired()
+
+    # Waiting members
+
+    def _grown(self, _size: int) -> None:
+        # Members watch the partition as well.
+        self._news = True
+
     def _wake(self) -> None:
-        for waiter in tuple(self._waiters):
-            try:
-                waiter()
-            except Exception:
-                # An error must not affect other members.
-                log_unhandled("a share fetch that waits")
+        self._news = True
+        self.watchers.notify(1)
 
     def _lock_ends(self, lock_ms: int) -> None:
         end = self._clock.ticks_ms() + lock_ms + _LATER_MS
@@ -211,17 +242,91 @@ class NativeShare:
             self._ends.popleft()
 
     def _arm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._waiters and self._pending:
-            due = max(self._due_ms(), self._clock.ticks_ms() + _APART_MS)
-            self._timer = self._clock.call_at(due, self._fired)
+        if self._timer is None and self._pending:
+            self._timer = self._clock.call_at(max(self._due_ms(), self._clock.ticks_ms() + _APART_MS), self._fired)
 
     def _fired(self) -> None:
         self._timer = None
-        self._wake()
-        self._arm()
+        if self._due_ms() <= self._clock.ticks_ms():
+            # The next read arms it again.
+            self._wake()
+        else:
+            self._arm()
 
 
-_NOTHING = ShareRead(batches=[], acquired=[], spent=[], unfit=(), pending=0, more=False)
+class StreamShares:
+    """Share groups on native topics; implements `NativeShareGroups`."""
+
+    def __init__(self, clock: Clock, large_reads: ReadBudget) -> None:
+        self._clock = clock
+        self._large_reads = large_reads
+
+    def open(self, group: str, partition: Partition, config: Callable[[], GroupConfig]) -> NativeShare:
+        """See `NativeShareGroups`."""
+        return NativeShare(group, _native(partition), config, self._clock, self._large_reads)
+
+    async def begin(self, group: str, partition: Partition, config: GroupConfig, offset: int | None) -> None:
+        """See `NativeShareGroups`."""
+        log = _native(partition)
+        log.check_readable(0)
+        shares = log.storage.shares
+        if offset is None:
+            await to_the_end(shares.begin(log.place, group, _begin(config, log, self._clock)))
+        else:
+            await to_the_end(shares.alter(log.place, group, offset))
+
+    async def drop(self, group: str, partition: Partition) -> None:
+        """See `NativeShareGroups`."""
+        log = _native(partition)
+        await to_the_end(log.storage.shares.delete(log.place, group))
+
+    async def position(self, group: str, partition: Partition) -> SharePosition | None:
+        """See `NativeShareGroups`."""
+        log = _native(partition)
+        log.check_readable(0)
+        return await log.storage.shares.describe(log.place, group)
+
+
+def _native(partition: Partition) -> NativePartition:
+    assert isinstance(partition, NativePartition)
+    return partition
+
+
+def _begin(config: GroupConfig, log: NativePartition, clock: Clock) -> int | None:
+    """Return where a group begins. None: at the log end."""
+    reset = config.share_auto_offset_reset
+    match reset.strategy:
+        case ResetStrategy.LATEST:
+            return None
+        case ResetStrategy.EARLIEST:
+            return 0
+        case ResetStrategy.BY_DURATION:
+            return max(0, clock.now_ms() - reset.duration_ms) << log.place.bits
+
+
+def _outcomes(batches: Sequence[AckBatch], *, renewing: bool) -> list[Acknowledgement] | None:
+    """Return the outcomes of a list of acknowledgements. None: it is not well formed."""
+    found: list[Acknowledgement] = []
+    before = -1
+    for batch in batches:
+        if not before < batch.first <= batch.last or len(batch.types) not in {1, batch.last - batch.first + 1}:
+            return None
+        before = batch.last
+        for first, last, kind in _equal_types(batch):
+            outcome = _OUTCOMES.get(kind)
+            if outcome is None or (outcome is Outcome.RENEW and not renewing):
+                return None
+            found.append(Acknowledgement(first, last, outcome))
+    return found
+
+
+def _equal_types(batch: AckBatch) -> Iterator[tuple[int, int, int]]:
+    types = batch.types
+    if len(types) == 1:
+        yield batch.first, batch.last, types[0]
+        return
+    start = 0
+    for place in range(1, len(types) + 1):
+        if place == len(types) or types[place] != types[start]:
+            yield batch.first + start, batch.first + place - 1, types[start]
+            start = place

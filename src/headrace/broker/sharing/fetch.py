@@ -14,8 +14,8 @@ import msgspec
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.runtime.clock import Clock, Timer
 from headrace.broker.runtime.scheduler import CooperativeScheduler
-from headrace.broker.sharing.partition import ShareFound, ShareLog
 from headrace.broker.sharing.session import Place, ShareSession
+from headrace.broker.sharing.share import Share, ShareFound
 from headrace.topics.errors import TopicError
 
 _LEAST_READ = 1 << 20
@@ -41,7 +41,7 @@ class ShareFetch:
         self,
         session: ShareSession,
         limits: ShareFetchLimits,
-        find: Callable[[str, Place], ShareLog],
+        find: Callable[[str, Place], Share],
         code_of: Callable[[Exception], int],
         *,
         clock: Clock,
@@ -154,7 +154,7 @@ class ShareFetch:
             self._budget.release(granted - (size - self.held))
             self.held = size
 
-    async def _ready(self, place: Place) -> ShareLog | None:
+    async def _ready(self, place: Place) -> Share | None:
         try:
             share = self._find(self._session.group, place)
             if not share.is_ready:
@@ -165,7 +165,7 @@ class ShareFetch:
         self.errors.pop(place, None)
         return share
 
-    async def _take(self, place: Place, share: ShareLog, granted: int) -> bool:
+    async def _take(self, place: Place, share: Share, granted: int) -> bool:
         """Acquire records of a partition. Return whether the limits leave room for another one."""
         limits = self._limits
         size = sum(found.size for found in self.found.values())

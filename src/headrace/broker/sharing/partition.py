@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-import msgspec
 import structlog
 
 from headrace.aio.single_flight import SingleFlight
@@ -18,6 +17,7 @@ from headrace.broker.partition.read import aborted_transactions
 from headrace.broker.partition.source import COMMITTED, UNCOMMITTED, Isolation, Watchers, aborted_are_known
 from headrace.broker.ports import ShareStorage
 from headrace.broker.runtime.clock import Clock, Timer
+from headrace.broker.sharing.share import ShareFound
 from headrace.groups.configs import GroupConfig
 from headrace.groups.sharing.partition import AckBatch, AckProblem, Acquired, SharePartition, ShareSettings
 from headrace.groups.sharing.runs import Run
@@ -32,16 +32,6 @@ _MOST_PASSES = 16
 """Reads of one fetch that find only batches without records for members, such as markers of transactions."""
 _NOTHING = HiddenBatches(())
 _log = structlog.get_logger("headrace.broker.sharing")
-
-
-class ShareFound(msgspec.Struct, gc=False):
-    """Records for a member."""
-
-    chunks: list[Buffer] = []
-    size: int = 0
-    acquired: list[Acquired] = []
-    unfinished: bool = False
-    """Whether nothing was found yet, and the fetch should go on in its next turn."""
 
 
 class ShareLog:

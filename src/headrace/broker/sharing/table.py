@@ -13,13 +13,15 @@ from headrace.broker.runtime.clock import Clock
 from headrace.broker.runtime.scheduler import CooperativeScheduler
 from headrace.broker.sharing.partition import ShareLog
 from headrace.broker.sharing.session import Place, ShareSession, ShareSessions
+from headrace.broker.sharing.share import NativeShareGroups, Share
 from headrace.broker.topics.table import TopicTable
 from headrace.groups.configs import Configs, GroupConfig, ResetStrategy
 from headrace.groups.model import GroupSettings
 from headrace.groups.sharing.events import PartitionState
 from headrace.groups.sharing.state import NOT_BEGUN, ShareState
 from headrace.metrics.counters import ShareCounters
-from headrace.topics.errors import Fenced, StorageUnavailable, UnknownTopicId
+from headrace.topics.errors import Fenced, UnknownTopicId
+from headrace.topics.native import SharePosition
 
 FindTime = Callable[[LeaderPartition, int], Awaitable[FoundOffset]]
 """Returns the first offset at or after a time (ms)."""
@@ -38,6 +40,7 @@ class ShareTable:
         clock: Clock,
         lane: CooperativeScheduler,
         find_time: FindTime,
+        natives: NativeShareGroups,
     ) -> None:
         """`clock` is the one for members' timeouts: it pauses with this process."""
         self._topics = topics
@@ -46,45 +49,43 @@ class ShareTable:
         self._clock = clock
         self._lane = lane
         self._find_time = find_time
+        self._natives = natives
         self._begun: dict[tuple[str, str], int] = {}
         """Group and stream -> state epoch that storage has at least, of groups that this broker coordinates."""
-        self._shares: dict[tuple[str, str], ShareLog] = {}
+        self._shares: dict[tuple[str, str], Share] = {}
         """By group and stream."""
         self.counters = ShareCounters()
+        """Of logs. Redis delivers the records of native topics."""
         self.sessions = ShareSessions(lambda: settings.newer.share_max_sessions)
 
     def __iter__(self) -> Iterator[ShareLog]:
-        return iter(tuple(self._shares.values()))
+        return iter([share for share in self._shares.values() if isinstance(share, ShareLog)])
 
     def opened(self, group: str, partition: Partition) -> ShareLog | None:
-        """Return a share partition that is in memory."""
+        """Return a share partition of a log that is in memory."""
         share = self._shares.get((group, partition.stream))
-        return share if share is not None and share.log is partition.log else None
+        return share if isinstance(share, ShareLog) and share.log is partition.log else None
 
-    def find(self, group: str, place: Place) -> ShareLog:
-        """Return a share partition, opened if needed.
-
-        Raises:
-            UnknownTopic, UnknownTopicId: there is no such partition. StorageUnavailable: it is a native topic.
-        """
-        log = self._log(place)
-        share = self._shares.get((group, log.stream))
-        if share is None or share.log is not log:
-            config = partial(self._configs.of, group)
-            share = ShareLog(group, log, self._storage, config, self._clock, self._begin, self.counters)
-            self._shares[group, log.stream] = share
-        return share
-
-    def _log(self, place: Place) -> LeaderPartition:
+    def find(self, group: str, place: Place) -> Share:
+        """Return a share partition, opened if needed. Raises UnknownTopic, UnknownTopicId, NotLeader."""
         topic_id, index = place
         live = self._topics.with_id(topic_id.bytes)
         if live is None:
             raise UnknownTopicId(f"no topic has the ID {topic_id}")
         partition = live.partition(index)
         partition.check_led()
+        share = self._shares.get((group, partition.stream))
+        if share is None or share.log is not (partition.log or partition):
+            if share is not None:
+                share.close()
+            share = self._shares[group, partition.stream] = self._open(group, partition)
+        return share
+
+    def _open(self, group: str, partition: Partition) -> Share:
+        config = partial(self._configs.of, group)
         if partition.log is None:
-            raise StorageUnavailable(f"topic {live.topic.name!r} is native: share groups cannot read it yet")
-        return partition.log
+            return self._natives.open(group, partition, config)
+        return ShareLog(group, partition.log, self._storage, config, self._clock, self._begin, self.counters)
 
     async def _begin(self, log: LeaderPartition, config: GroupConfig) -> int:
         reset = config.share_auto_offset_reset
@@ -113,11 +114,15 @@ class ShareTable:
         begins = offsets or {}
 
         async def one(state: PartitionState) -> None:
-            stream, place = self._stream(state), (state.topic, state.partition)
-            if stream is None or self._begun.get((group, stream), -1) >= state.epoch:
+            partition, place = self._partition(state), (state.topic, state.partition)
+            if partition is None or self._begun.get((group, partition.stream), -1) >= state.epoch:
                 return
+            stream = partition.stream
             try:
-                await self._storage.init(stream, group, ShareState(state.epoch, begins.get(place, NOT_BEGUN)))
+                if partition.log is None:
+                    await self._natives.begin(group, partition, self._configs.of(group), begins.get(place))
+                else:
+                    await self._storage.init(stream, group, ShareState(state.epoch, begins.get(place, NOT_BEGUN)))
             except Fenced:
                 # The clock of the coordinator that began the later one was ahead.
                 _log.warning("the share partition has a later state", group=group, stream=stream, epoch=state.epoch)
@@ -126,29 +131,31 @@ class ShareTable:
         async for _ in self._lane.a_few_at_once(list(states), one):
             pass
 
-    def _stream(self, state: PartitionState) -> str | None:
+    def _partition(self, state: PartitionState) -> Partition | None:
         live = self._topics.with_id(state.topic_id.bytes)
-        if live is None or state.partition >= len(live.partitions):
-            return None
-        partition = live.partitions[state.partition]
-        # On a native topic, the Redis consumer group has the state.
-        return None if partition.log is None else partition.stream
+        return None if live is None or state.partition >= len(live.partitions) else live.partitions[state.partition]
 
     async def drop(self, group: str, states: Iterable[PartitionState]) -> None:
         """Remove states of share partitions. Raises TopicError."""
 
         async def one(state: PartitionState) -> None:
-            stream = self._stream(state)
-            if stream is not None:
-                self._begun.pop((group, stream), None)
-                await self._storage.drop(stream, group, state.epoch)
+            partition = self._partition(state)
+            if partition is None:
+                return
+            self._begun.pop((group, partition.stream), None)
+            if partition.log is None:
+                await self._natives.drop(group, partition)
+            else:
+                await self._storage.drop(partition.stream, group, state.epoch)
 
         async for _ in self._lane.a_few_at_once(list(states), one):
             pass
 
-    async def look(self, group: str, partition: Partition) -> ShareState | None:
-        """Return the stored state of a share partition, if any. Raises TopicError."""
-        return None if partition.log is None else await self._storage.look(partition.stream, group)
+    async def look(self, group: str, partition: Partition) -> ShareState | SharePosition | None:
+        """Return the stored state of a share partition, if any: on a native topic, its position. Raises TopicError."""
+        if partition.log is None:
+            return await self._natives.position(group, partition)
+        return await self._storage.look(partition.stream, group)
 
     # Sessions
 
@@ -164,10 +171,10 @@ class ShareTable:
             for share in self._of(session.group):
                 share.retire(partial(self._close, share))
 
-    def _of(self, group: str) -> list[ShareLog]:
+    def _of(self, group: str) -> list[Share]:
         return [share for (name, _), share in self._shares.items() if name == group]
 
-    def _close(self, share: ShareLog) -> None:
+    def _close(self, share: Share) -> None:
         place = share.group, share.log.stream
         if not self.sessions.has_any(share.group) and self._shares.get(place) is share:
             del self._shares[place]

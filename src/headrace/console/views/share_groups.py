@@ -17,6 +17,7 @@ from headrace.groups.sharing.group import ShareGroup
 from headrace.groups.sharing.runs import Run
 from headrace.groups.sharing.state import NOT_BEGUN, RecordState, ShareState
 from headrace.security.access.required_acls import ResourceType
+from headrace.topics.native import SharePosition
 
 _ROWS = 200
 """Maximum partitions, members and runs of held records shown at a time."""
@@ -156,6 +157,8 @@ async def _look(ask: ViewRequest, group: str, place: TopicPartition) -> SharePla
     if share is not None and share.is_ready:
         return _live(place, partition, share.runs(), share.start)
     state = await broker.shares.look(group, partition)
+    if isinstance(state, SharePosition):
+        return SharePlace(place, None if state.start == NOT_BEGUN else state.start, lag=state.lag)
     return SharePlace(place) if state is None or state.spso == NOT_BEGUN else _stored(place, partition, state)
 
 

@@ -27,6 +27,7 @@ from headrace.kafka.server.timeouts import OF_GROUPS
 from headrace.protocol.messages import DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsResponse
 from headrace.security.access.required_acls import Operation, ResourceType
 from headrace.topics.errors import TopicError, UnknownTopic
+from headrace.topics.native import SharePosition
 
 Response = DescribeShareGroupOffsetsResponse
 Group = Response.DescribeShareGroupOffsetsResponseGroup
@@ -115,6 +116,10 @@ async def _partition(
     try:
         partition = broker.topics.partition(name, index)
         state = None if topic is None else await broker.shares.look(group, partition)
+        if isinstance(state, SharePosition):
+            described.start_offset, described.leader_epoch = state.start, 0
+            described.lag = -1 if state.lag is None else state.lag
+            return described
         if state is None or state.spso == NOT_BEGUN:
             return described
         source = await broker.source(partition)

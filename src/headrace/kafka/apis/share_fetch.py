@@ -7,6 +7,7 @@ Behavior
 - Waits up to `max_wait_ms` for records. Growth of a log, a release, the end of a lock and room in a window end the
   wait. `min_bytes` has no other effect: records are locked from the moment of the response.
 - Starts with the partition after the one that was served last.
+- On a native topic, records are acquired one by one, and `max_records` is always a strict limit.
 - A partition that another broker leads has that leader and its address.
 - Any member ID is served, as in Kafka: the group coordinator is not asked. The group must have been assigned the
   partition, or UNKNOWN_TOPIC_OR_PARTITION follows.
@@ -21,8 +22,8 @@ from typing import Any
 
 from headrace.broker.partition.cache import count_records
 from headrace.broker.sharing.fetch import ShareFetch, ShareFetchLimits
-from headrace.broker.sharing.partition import ShareFound
 from headrace.broker.sharing.session import FINAL_EPOCH, FIRST_EPOCH, Place, SessionError, ShareSession
+from headrace.broker.sharing.share import ShareFound
 from headrace.groups.sharing.partition import AckBatch
 from headrace.kafka.current_leader import MOVED, CurrentLeaders
 from headrace.kafka.denied import No, Refused, Steps, parts, whole
