@@ -101,7 +101,7 @@ def _broker() -> Broker:
     """One that answers what needs no storage."""
     topics = SimpleNamespace(find=None)
     nothing: Any = SimpleNamespace(
-        topics=topics, groups=None, transactions=None, logs=None, native=None, documents=None
+        topics=topics, groups=None, transactions=None, logs=None, native=None, documents=None, shares=None
     )
     return Broker(nothing, BrokerSettings.of(), SystemClock(), cluster_id="bench", stream_of=lambda *_: "")
 

@@ -13,11 +13,10 @@ from headrace.broker.time_lag import TimeLags
 from headrace.broker.topics.cleaner import CleanerCounters
 from headrace.broker.topics.live import LiveTopic
 from headrace.broker.virtual_clusters import DEFAULT, VirtualClusters
-from headrace.console.group_metrics import write_groups, write_lags, write_time_lags
+from headrace.console.group_metrics import write_groups, write_lags, write_shares, write_time_lags
 from headrace.console.registry import PRINCIPAL, cluster_rule
 from headrace.console.sampler import in_pieces
 from headrace.console.server_data import process_facts
-from headrace.console.share_metrics import write_shares
 from headrace.console.transaction_metrics import Brokers, write_transactions
 from headrace.http.shared_pages import SharedPages
 from headrace.metrics import families
