@@ -1,4 +1,4 @@
-"""Consumer groups of KIP-848: from subscribing to assigned, and heartbeats; with `--kafka`, Apache Kafka's too.
+"""Groups of KIP-848 and share groups: joins, heartbeats, shared records; with `--kafka`, Apache Kafka's too.
 
 Groups of two and three are made of confluent-kafka's consumers. A large one is made of members that speak the protocol
 themselves, on a few connections, each as often as the server asks. Servers take turns.
@@ -41,8 +41,6 @@ from headrace.protocol.messages import ConsumerGroupHeartbeatRequest, FindCoordi
 T = TypeVar("T")
 
 PARTS = ("join", "large", "heartbeats", "share")
-_USUAL = PARTS[:3]
-"""Share groups take longer, and need a server that has them."""
 _WIDE = 6
 """Partitions of small groups: shares of two and of three members are even."""
 _SHARED_PARTITIONS = 4
@@ -78,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         return found
 
     parser.add_argument("--kafka", action="store_true", help="measure Apache Kafka, too: needs Java and Maven")
-    parser.add_argument("--parts", type=parts, default=list(_USUAL), help=",".join(PARTS))
+    parser.add_argument("--parts", type=parts, default=list(PARTS), help=",".join(PARTS))
     parser.add_argument("--members", type=int, help="members and partitions of the large group (1 000; quick: 50)")
     parser.add_argument("--heartbeats", type=int, help="heartbeats of a round that change nothing (10 000; quick: 500)")
     parser.add_argument("--megabytes", type=float, help="payload that a share group reads (30; quick: 1)")

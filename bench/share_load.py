@@ -33,7 +33,7 @@ class Shared(msgspec.Struct, frozen=True):
     first_s: float
     """From subscribing to the first record of any member."""
     span: Span
-    """From the first record to the last."""
+    """From the first record to the last. If all come at once, from subscribing."""
 
 
 class _Member(threading.Thread):
@@ -108,7 +108,8 @@ def share(task: Share) -> Shared:
         raise LoadFailed(str(progress.error))
     if progress.received != task.records:
         raise LoadFailed(f"{progress.received} of {task.records} records arrived")
-    return Shared((progress.first - began) / 1e9, Span(progress.first, progress.last, progress.received))
+    from_ns = progress.first if progress.first < progress.last else began
+    return Shared((progress.first - began) / 1e9, Span(from_ns, progress.last, progress.received))
 
 
 def main() -> None:

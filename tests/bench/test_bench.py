@@ -76,12 +76,18 @@ def test_transactions() -> None:
 
 @pytest.mark.long
 def test_newer_groups() -> None:
-    found = rows(bench("newer-groups", "--quick", "--members", "10", "--heartbeats", "50"))
+    found = rows(bench("newer-groups", "--quick", "--members", "10", "--heartbeats", "50", "--megabytes", "0.3"))
     many = "10 members, 10 partitions: first join to all assigned"
+    shares = (
+        *(f"100 B, consumers: {each}" for each in ("1, 500", "4, 500", "1, 5,000")),
+        *(f"1,024 B, consumers: {each}" for each in ("1, 500", "4, 500")),
+    )
     assert [row[0] for row in found] == [
         "two consumers: both have partitions", "third consumer: it has its share",
         many, f"{many}: CPU", f"{many}: heartbeats",
         *(f"heartbeat that changes nothing: {what}" for what in ("CPU", "time", "pure machine")),
+        "first share record after subscribing, group new",
+        *(f"share, {which} a poll{what}" for which in shares for what in ("", ": CPU")),
     ]  # fmt: skip
     assert "-" not in [row[2] for row in found]
 

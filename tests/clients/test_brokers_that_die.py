@@ -8,7 +8,8 @@ import itertools
 import json
 import time
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -18,7 +19,8 @@ from oci.streaming.models import CreateGroupCursorDetails, PutMessagesDetails, P
 from tests.clients.conftest import ADAPTERS, FROM_DEBIAN
 from tests.clients.oci.test_command_line import CommandLine
 from tests.harness.brokers import Brokers, brokers_at
-from tests.harness.clients import Member, Record
+from tests.harness.clients import Client, Member, Record
+from tests.harness.clients.confluent import Confluent
 from tests.harness.redis_cluster import RedisCluster
 from tests.harness.waiting import wait_for
 
@@ -28,6 +30,10 @@ from headrace.testing.oci import OciClients, text_of
 PARTITIONS = 6
 EACH = 20
 PATIENCE_S = 150
+CLIENTS: dict[str, Callable[[str], Client]] = {
+    **ADAPTERS,
+    "librdkafka with KIP-848": partial(Confluent, group_protocol="consumer"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -64,11 +70,11 @@ def untaken(member: Member, wanted: set[bytes]) -> set[bytes]:
     "name",
     [
         pytest.param(name, marks=pytest.mark.apt if name in FROM_DEBIAN else pytest.mark.redis_cluster)
-        for name in ADAPTERS
+        for name in CLIENTS
     ],
 )
 def test_a_kafka_client_goes_on(whole: Brokers, topic: str, name: str) -> None:
-    client = ADAPTERS[name](whole.kafka)
+    client = CLIENTS[name](whole.kafka)
     sent: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
 
     def send(what: str) -> set[bytes]:

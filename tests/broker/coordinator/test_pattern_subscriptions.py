@@ -74,11 +74,11 @@ async def test_a_created_topic_is_matched_at_once() -> None:
 async def test_only_topics_that_the_member_may_describe() -> None:
     world = World("a1", "a2")
     world.rights = {"ana": {"a1"}, "ben": {"a1", "a2"}}
-    world.patterns.note("g", "m", ANA, subscribes=True)
-    world.patterns.note("g", "n", BEN, subscribes=True)
+    world.patterns.note("g", "m", ANA)
+    world.patterns.note("g", "n", BEN)
     world.patterns.resolve("g", {"m": "a.", "n": "a."})
     assert await world.taken() == [("g", {"m": {"a1"}, "n": {"a1", "a2"}})]
-    world.patterns.note("g", "m", BEN, subscribes=False)
+    world.patterns.note("g", "m", BEN)
     assert await world.taken() == [("g", {"m": {"a1", "a2"}})]
 
 
@@ -87,14 +87,14 @@ async def test_after_a_takeover_a_member_waits_for_its_principal() -> None:
     world.rights = {"ana": {"a1"}}
     world.patterns.resolve("g", {"m": "a."})
     assert await world.taken() == [], "no topics would take away all partitions"
-    world.patterns.note("g", "m", ANA, subscribes=False)
+    world.patterns.note("g", "m", ANA)
     assert await world.taken() == [("g", {"m": {"a1"}})]
 
 
 async def test_all_is_matched_again_after_the_refresh_interval() -> None:
     world = World("a1", "a2")
     world.rights = {"ana": {"a1"}}
-    world.patterns.note("g", "m", ANA, subscribes=True)
+    world.patterns.note("g", "m", ANA)
     world.patterns.resolve("g", {"m": "a."})
     await world.taken()
     world.rights["ana"].add("a2")
@@ -124,11 +124,11 @@ async def test_what_was_asked_again_is_answered_again() -> None:
 async def test_a_member_that_was_not_accepted_is_forgotten() -> None:
     world = World("a1")
     world.rights = {"ana": {"a1"}}
-    world.patterns.note("g", "m", ANA, subscribes=True)
+    world.patterns.note("g", "m", ANA)
     world.patterns.settle("g", "m")
     world.patterns.resolve("g", {"m": "a."})
     assert await world.taken() == []
-    world.patterns.note("g", "m", ANA, subscribes=True)
+    world.patterns.note("g", "m", ANA)
     world.patterns.settle("g", "m")
     assert len(await world.taken()) == 1
 

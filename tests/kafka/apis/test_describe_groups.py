@@ -31,7 +31,7 @@ async def test_a_group_that_is_not_here_is_dead_or_was_handed_over(handed_over: 
     groups = SimpleNamespace(ready=ready, size=lambda _: 0, describe=lambda _: None)
     broker = SimpleNamespace(groups=groups, ownership=ownership)
     pace = CooperativeScheduler().pace
-    context: Any = SimpleNamespace(broker=broker, pace=pace, reserve_parts=reserve_parts, done=False)
+    context: Any = SimpleNamespace(broker=broker, pace=pace, reserve_parts=reserve_parts, done=False, version=5)
     later = handle(DescribeGroupsRequest(groups=["g"]), context)
     assert later is not None
     [group] = (await later).groups

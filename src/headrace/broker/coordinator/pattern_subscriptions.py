@@ -82,18 +82,22 @@ class PatternSubscriptions:
         self._working: asyncio.Task[None] | None = None
         self._refresh: Timer | None = None
 
-    def note(self, group: str, member_id: str, subscriber: Subscriber, *, subscribes: bool) -> None:
-        """Note who sends a heartbeat. `subscribes`: it has a pattern."""
+    def knows(self, group: str, member_id: str) -> bool:
+        """Whether a member has a pattern."""
+        members = self._groups.get(group)
+        return members is not None and member_id in members
+
+    def note(self, group: str, member_id: str, subscriber: Subscriber) -> None:
+        """Note who sends a heartbeat of a member that has a pattern, or is about to."""
         member = group, member_id
-        known = member_id in self._groups.get(group, ())
-        if (known or subscribes) and self._subscribers.get(member) != subscriber:
+        if self._subscribers.get(member) != subscriber:
             self._subscribers[member] = subscriber
-            if known:
+            if self.knows(group, member_id):
                 self._look_at(group, member_id)
 
     def settle(self, group: str, member_id: str) -> None:
         """Forget who sent a heartbeat if its pattern was not accepted."""
-        if member_id not in self._groups.get(group, ()):
+        if not self.knows(group, member_id):
             self._subscribers.pop((group, member_id), None)
 
     def resolve(self, group: str, patterns: Mapping[str, str]) -> None:

@@ -57,9 +57,9 @@ async def handle(request: ConsumerGroupHeartbeatRequest, context: RequestContext
         except InvalidPattern as error:
             message = f"SubscribedTopicRegex `{pattern[:_SHOWN]}` is not a valid regular expression: {error}."
             return Response(error_code=Code.INVALID_REGULAR_EXPRESSION, error_message=cut(message))
-    groups = context.broker.groups
-    group, subscriber = request.group_id, Subscriber(context.principal, context.channel.client_host)
-    groups.patterns.note(group, member_id, subscriber, subscribes=bool(pattern))
+    groups, group = context.broker.groups, request.group_id
+    if pattern or groups.patterns.knows(group, member_id):
+        groups.patterns.note(group, member_id, Subscriber(context.principal, context.channel.client_host))
     names = request.subscribed_topic_names
     result = await context.ask_group(
         group,
@@ -73,11 +73,11 @@ async def handle(request: ConsumerGroupHeartbeatRequest, context: RequestContext
             topics=None if names is None else tuple(names),
             pattern=pattern,
             server_assignor=request.server_assignor,
-            owned=await _owned(request, context),
+            owned=None if request.topic_partitions is None else await _owned(request.topic_partitions, context),
             client_id=(context.client_id or "")[:_MOST_CLIENT_ID],
             client_host=f"/{context.channel.client_host}",
             connection=context.channel.number,
-            facts=await _facts(names or (), context),
+            facts=await _facts(names, context) if names else {},
         ),
     )
     assert isinstance(result, ConsumerHeartbeatResult)
@@ -93,11 +93,8 @@ async def handle(request: ConsumerGroupHeartbeatRequest, context: RequestContext
     )
 
 
-async def _owned(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> Assignment | None:
-    if request.topic_partitions is None:
-        return None
-    pace = context.pace()
-    return tuple([(each.topic_id, tuple(each.partitions)) async for each in pace.each(request.topic_partitions)])
+async def _owned(owned: Iterable[ConsumerGroupHeartbeatRequest.TopicPartitions], context: RequestContext) -> Assignment:
+    return tuple([(each.topic_id, tuple(each.partitions)) async for each in context.pace().each(owned)])
 
 
 async def _facts(names: Iterable[str], context: RequestContext) -> dict[str, TopicFacts]:
