@@ -39,7 +39,14 @@ from headrace.console.metrics import MetricsPage
 from headrace.kafka.errors import error_name
 from headrace.kafka.server.connection import Connection
 from headrace.kafka.server.listener import KafkaListener
-from headrace.metrics.counters import Counters, Durations, ShareCounters, StoreFacts, TopicCounters
+from headrace.metrics.counters import (
+    Counters,
+    DeadLetterCounters,
+    Durations,
+    ShareCounters,
+    StoreFacts,
+    TopicCounters,
+)
 from headrace.metrics.unreadable_values import Unreadable
 from headrace.protocol.headers import encode_request_header
 from headrace.protocol.messages import ApiVersionsRequest
@@ -76,6 +83,7 @@ class _Full:
         self.transactions = SimpleNamespace(coordinator=SimpleNamespace(runners=tuple), verified=Durations())
         self.cleaner = SimpleNamespace(counted=CleanerCounters())
         self.shares = _Shares()
+        self.dead_letters = SimpleNamespace(counters=DeadLetterCounters(), waiting=0)
         self.clock = SystemClock()
         self.settings = BrokerSettings.of()
         self.quotas = SimpleNamespace(throttled={})

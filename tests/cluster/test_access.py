@@ -6,6 +6,7 @@ from typing import Any
 from tests.harness.brokers import Brokers, brokers
 from tests.harness.waiting import wait_for
 from tests.harness.wire import batch
+from tests.kafka.config_requests import SET, config_of, set_config
 
 from headrace.broker.config.keys import STANDARD_AUTHORIZER
 from headrace.kafka.errors import Code
@@ -25,11 +26,15 @@ def write_code(found: Brokers, node: int) -> int:
     return code
 
 
-def test_rules_and_quotas_of_one_broker_hold_at_the_other(tmp_path: Path) -> None:
+def test_rules_quotas_and_configurations_of_one_broker_hold_at_the_other(tmp_path: Path) -> None:
     def quotas(node: int) -> list[Any]:
         asked = DescribeClientQuotasRequest(components=[], strict=False)
         entries: list[Any] = found.asked(node, lambda wire: wire.ask(asked, 1)).entries
         return entries
+
+    def limit(node: int) -> str:
+        found_there = found.asked(node, lambda wire: config_of(wire, "billing", "share.delivery.count.limit"))
+        return str(found_there.configs[0].value)
 
     denied = CreateAclsRequest.AclCreation(
         resource_type=TOPIC,
@@ -73,7 +78,11 @@ def test_rules_and_quotas_of_one_broker_hold_at_the_other(tmp_path: Path) -> Non
         altered = AlterClientQuotasRequest(entries=[quota], validate_only=False)
         assert found.asked(1, lambda wire: wire.ask(altered, 1)).entries[0].error_code == 0
         wait_for(lambda: len(quotas(2)) == 1, "the quota on the other broker")
-        # A broker that starts knows it too.
+        change = ("share.delivery.count.limit", SET, "7")
+        assert found.asked(1, lambda wire: set_config(wire, "billing", change)).error_code == 0
+        wait_for(lambda: limit(2) == "7", "the configuration of a group on the other broker")
+        # A broker that starts knows them too.
         found.servers[2].restart()
         wait_for(lambda: found.nodes(2) == [1, 2], "both again")
         assert len(quotas(2)) == 1
+        assert limit(2) == "7"

@@ -2,7 +2,7 @@
 
 import pytest
 from tests.harness.consumers import FLIGHTS
-from tests.harness.mixed_groups import EAGER, MixedContext
+from tests.harness.mixed_groups import EAGER, MixedContext, owning
 
 from headrace.groups.classic.states import GroupState
 from headrace.groups.configs import MigrationPolicy, NewerGroupSettings
@@ -129,3 +129,14 @@ def test_two_owners_of_a_partition_by_a_faulty_assignor(ctx: MixedContext) -> No
     ctx.enter("C")
     errors = {ctx.error_of(member, generation) for member in (one, two)}
     assert errors == {GroupError.REBALANCE_IN_PROGRESS, GroupError.UNKNOWN_MEMBER_ID}
+
+
+def test_a_cooperative_member_keeps_what_it_may_still_read(ctx: MixedContext) -> None:
+    # Its leader has taken 1 away for the next generation.
+    one, two = ctx.classic({"a": [0], "b": [2, 3]}, owning(0, 1))
+    ctx.enter("C")
+    assert ctx.has("C") == []
+    assert {each.member_id: each.assigned[0].partitions for each in ctx.described.members if each.assigned} == {
+        one: (0, 1),
+        two: (2, 3),
+    }

@@ -73,6 +73,10 @@ class ConsumerContext(CrashingContext):
         ticket = self._ticket()
         return self._request(ticket, msgspec.structs.replace(request, token=ticket))
 
+    def look_up(self, topic: str) -> TopicFacts | None:
+        """See `GroupContext`."""
+        return self.topics.get(topic)
+
     def change_topic(self, name: str, topic_id: UUID | None, partitions: int = 0) -> None:
         """Create, grow, recreate or delete a topic. The group receives it with `announce`."""
         self.topics.pop(name, None)
@@ -214,6 +218,8 @@ class Consumer:
                 self.was_fenced += 1
                 self.lose()
                 self.next_beat_ms = self.ctx.now_ms
+            case GroupError.COORDINATOR_NOT_AVAILABLE:
+                self.next_beat_ms = self.ctx.now_ms + 500
             case GroupError.UNRELEASED_INSTANCE_ID:
                 self.next_beat_ms = self.ctx.now_ms + 3_000
             case GroupError.FENCED_INSTANCE_ID:

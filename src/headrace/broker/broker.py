@@ -172,6 +172,10 @@ class Broker:
             BrokerSubscribedTopics(self.topics, storage.topics.find, self.access, cluster),
             self.group_configs,
         )
+        self.dead_letters = DeadLetterTopics(
+            self.topics.get, cluster, lambda: parts.append_batch, parts.decompression, clock
+        )
+        """Copies of records that share groups give up."""
         self.shares = ShareTable(
             self.topics,
             storage.shares,
@@ -181,6 +185,7 @@ class Broker:
             parts.lane,
             self.find_offset,
             StreamShares(clock, parts.large_reads),
+            self.dead_letters,
         )
         self.transactions.connect(BrokerKnownTopics(self.topics, others), self.groups.request)
         self.instances = Instances(self.groups, self.searcher, self.source, parts.lane, parts.large_reads)
@@ -192,10 +197,6 @@ class Broker:
         """URL of the storage without a password, for clients that may read it. None: not published."""
         self.unopened = OfflinePartitions(self.topics, self.clock)
         self._others = others
-        self.dead_letters = DeadLetterTopics(
-            self.topics.get, cluster, lambda: parts.append_batch, parts.decompression, clock
-        )
-        """Copies of records that share groups give up."""
         self._late = LateTransactions(
             self.topics, clock, parts.lane, lambda: self.settings.transactions.max_timeout_ms, self._may_end
         )

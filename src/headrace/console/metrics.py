@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from headrace import __version__
+from headrace.broker.sharing.dead_letters import DeadLetterTopics
 from headrace.broker.time_lag import TimeLags
 from headrace.broker.topics.cleaner import CleanerCounters
 from headrace.broker.topics.live import LiveTopic
@@ -107,6 +108,7 @@ class MetricsPage:
         for kind, count in self._clusters.default.storage.documents.unreadable.counts.items():
             page.sample(families.UNREADABLE, count, labels(kind=kind))
         _write_cleaner(page, [broker.cleaner.counted for _, broker in brokers])
+        _write_dead_letters(page, [broker.dead_letters for _, broker in brokers])
         yield from _write_unopened(page, brokers)
         yield from write_groups(page, brokers)
         yield from write_shares(page, brokers)
@@ -198,6 +200,12 @@ def _write_cleaner(page: Exposition, counted: Sequence[CleanerCounters]) -> None
     page.sample(families.CLEANER_KEPT, sum(each.bytes_kept for each in counted))
     page.sample(families.CLEANER_DIRTY, sum(each.dirty_bytes for each in counted))
     page.sample(families.CLEANER_DIRTY_RATIO, max((each.max_dirty_ratio for each in counted), default=0.0))
+
+
+def _write_dead_letters(page: Exposition, topics: Sequence[DeadLetterTopics]) -> None:
+    page.sample(families.DEAD_LETTERS, sum(each.counters.copied for each in topics))
+    page.sample(families.DEAD_LETTER_FAILURES, sum(each.counters.failures for each in topics))
+    page.sample(families.DEAD_LETTERS_WAITING, sum(each.waiting for each in topics))
 
 
 _TRAFFIC: tuple[tuple[Family, Callable[[TopicCounters], int]], ...] = (

@@ -10,7 +10,13 @@ from headrace.groups import timers
 from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.classic.states import GroupState
 from headrace.groups.configs import Configs, MigrationPolicy, NewerGroupSettings
-from headrace.groups.consumer_subscription import CONSUMER_PROTOCOL, assignment, partitions_of, topics_of
+from headrace.groups.consumer_subscription import (
+    CONSUMER_PROTOCOL,
+    assignment,
+    owned_partitions,
+    partitions_of,
+    topics_of,
+)
 from headrace.groups.consumers.classic_members import Facts
 from headrace.groups.consumers.group import ConsumerGroup
 from headrace.groups.consumers.membership import Membership
@@ -49,8 +55,15 @@ def upgrade(
         # It is not known what its members have. The client asks again.
         return GroupError.COORDINATOR_NOT_AVAILABLE
     members = []
-    for each in classic.stored_members():
-        member = _as_consumer(each, classic.protocol, epoch, facts)
+    stored = classic.stored_members()
+    taken = {
+        (name, partition)
+        for each in stored
+        for name, partitions in (partitions_of(each.assignment) or {}).items()
+        for partition in partitions
+    }
+    for each in stored:
+        member = _as_consumer(each, classic.protocol, epoch, facts, taken)
         if isinstance(member, GroupError):
             return member
         members.append(member)
@@ -79,22 +92,33 @@ def upgrade(
     return ConsumerGroup.of(group, limits, configs)
 
 
-def _as_consumer(member: StoredMember, protocol: str | None, epoch: int, facts: Facts) -> StoredConsumer | GroupError:
-    metadata = dict(member.protocols)
-    topics = topics_of(metadata.get(protocol or "") or member.protocols[0][1])
+def _as_consumer(
+    member: StoredMember, protocol: str | None, epoch: int, facts: Facts, taken: set[tuple[str, int]]
+) -> StoredConsumer | GroupError:
+    metadata = dict(member.protocols).get(protocol or "") or member.protocols[0][1]
+    topics = topics_of(metadata)
     assigned = partitions_of(member.assignment) if member.assignment else {}
     if topics is None or assigned is None:
         return GroupError.GROUP_ID_NOT_FOUND
+    # A cooperative member may still read what it had as it joined.
+    kept = {
+        name: {each for each in partitions if (name, each) not in taken}
+        for name, partitions in owned_partitions(metadata).items()
+    }
+    taken.update((name, each) for name, partitions in kept.items() for each in partitions)
     held, target = [], []
-    for name, partitions in assigned.items():
+    for name in sorted(assigned.keys() | {name for name in kept if kept[name]}):
         found = facts(name)
         if found is None:
             # Its partitions must not be granted to others. The client asks again.
             return GroupError.COORDINATOR_NOT_AVAILABLE
-        existing = tuple(sorted(each for each in set(partitions) if each < found.partitions))
-        if existing:
-            held.append(StoredGrants(name, found.topic_id, {epoch: existing}))
-            target.append(StoredPartitions(name, found.topic_id, existing))
+        count, topic_id = found.partitions, found.topic_id
+        due = tuple(sorted(each for each in set(assigned.get(name, ())) if each < count))
+        had = tuple(sorted(each for each in kept.get(name, ()) if 0 <= each < count))
+        if due or had:
+            held.append(StoredGrants(name, topic_id, {epoch: due + had}))
+        if due:
+            target.append(StoredPartitions(name, topic_id, due))
     return StoredConsumer(
         member_id=member.member_id,
         instance_id=member.instance_id,

@@ -379,6 +379,25 @@ CLEANER_FAILURES = Family(
     (),
     "Passes of the log cleaner that failed. The log of the server has the reasons, and the next pass continues.",
 )
+DEAD_LETTERS = Family(
+    "headrace_dead_letters_total",
+    Kind.COUNTER,
+    (),
+    "Records of share groups that were copied to dead letter topics.",
+)
+DEAD_LETTER_FAILURES = Family(
+    "headrace_dead_letter_failures_total",
+    Kind.COUNTER,
+    (),
+    "Failed attempts to copy dead letters. The log of the server has the reasons, and the records wait.",
+)
+DEAD_LETTERS_WAITING = Family(
+    "headrace_dead_letters_waiting",
+    Kind.GAUGE,
+    (),
+    "Records of share groups that wait for their copies in dead letter topics.",
+)
+
 CLEANER_READ = Family(
     "headrace_log_cleaner_read_bytes_total", Kind.COUNTER, (), "Bytes of record batches that were cleaned."
 )

@@ -172,6 +172,7 @@ async def test_a_failed_copy_is_repeated_and_nothing_is_lost(world: World, what:
     world.copies.look(core)
     await asyncio.wait_for(world.copied.wait(), 30)
     assert (world.copies.failing, world.copies.waiting, core.prepare()) == (True, 1, None)
+    assert world.topics.waiting == 1
     world.refusal = None
     world.config = GroupConfig(dead_letter_topic="dlq")
     await world.create("dlq")

@@ -8,7 +8,11 @@ from tests.harness.logs import appended, opened
 from tests.harness.memory import MemoryStorage
 
 from headrace.broker.partition.leader import LeaderPartition
-from headrace.broker.sharing.partition import ShareFound, ShareLog
+from headrace.broker.runtime.decompression import Decompression
+from headrace.broker.sharing.dead_letters import DeadLetterTopics
+from headrace.broker.sharing.partition import ShareLog
+from headrace.broker.sharing.share import ShareFound
+from headrace.broker.topics.live import LiveTopic
 from headrace.groups.configs import GroupConfig
 from headrace.groups.sharing.partition import AckBatch, AckProblem
 from headrace.groups.sharing.state import NOT_BEGUN, ShareState
@@ -18,7 +22,7 @@ from headrace.topics.errors import Fenced, NotLeader, StorageUnavailable, Unknow
 from headrace.topics.model import Append
 
 STREAM, GROUP = "t:0", "g"
-ACCEPT, RELEASE = b"\1", b"\2"
+ACCEPT, RELEASE, REJECT = b"\1", b"\2", b"\3"
 
 
 class World:
@@ -42,9 +46,13 @@ class World:
         await self.share.ready()
 
     def new(self) -> ShareLog:
-        share = ShareLog(GROUP, self.log, self.storage.shares, lambda: self.config, self.clock, self._begin)
+        letters = DeadLetterTopics(self._no_topic, "default", lambda: None, Decompression(), self.clock)
+        share = ShareLog(GROUP, self.log, self.storage.shares, lambda: self.config, self.clock, self._begin, letters)
         share.watchers.watch(self.woken.append)
         return share
+
+    def _no_topic(self, name: str) -> LiveTopic:
+        raise UnknownTopic(name)
 
     async def _begin(self, log: LeaderPartition, config: GroupConfig) -> int:
         del config
@@ -202,3 +210,16 @@ async def test_closing_wakes_who_waits(world: World) -> None:
     assert isinstance(await waiting[1], UnknownTopic)
     world.storage.shares.answers.set()
     await waiting[0]
+
+
+async def test_dead_letters_wait_for_their_copies(world: World) -> None:
+    """Nothing can copy them here. They hold their places, and the partition stays open."""
+    world.config = GroupConfig(dead_letter_topic="letters")
+    await world.fetch("a", 2)
+    assert await world.ack("a", 0, 0, REJECT) is None
+    assert world.stored.spso == 0
+    assert world.share.dead_letters_waiting == 1
+    done: list[int] = []
+    world.share.retire(lambda: done.append(1))
+    await settled()
+    assert not done

@@ -69,8 +69,27 @@ class TestOfATargetThatTakesLong:
             (assign,) = ctx.assigns
             ctx.enter(name)
             ctx.send(Assigned(assign, targets_of(assign)))
-        assert ctx.assigns == []
-        assert ctx.described.target_epoch == ctx.described.epoch
+            assert ctx.described.target_epoch == 1
+        (assign,) = ctx.assigns
+        ctx.enter("D")
+        ctx.beat("B", epoch=-1)
+        ctx.beat("C", topics=("trains",))
+        ctx.change_topics(flights=TopicFacts(FLIGHTS, 100))
+        ctx.send(Assigned(assign, targets_of(assign)))
+        # What is left of it: A's part of the present partitions.
+        assert (ctx.described.target_epoch, ctx.described.epoch) == (4, 8)
+        targets = {each.member_id: each.target for each in ctx.described.members}
+        assert [len(each.partitions) for each in targets["A"]] == [34]
+        assert (targets["C"], targets["D"]) == ((), ())
+        ctx.sleep(1_000)
+        ctx.settle("A", "C", "D")
+        assert [len(ctx.has(each)) for each in "AD"] == [50, 50]
+
+    def test_many_different_subscriptions_take_long_too(self) -> None:
+        ctx = ConsumerContext()
+        for name in "AB":
+            ctx.enter(name, topics=tuple(f"{name}{number}" for number in range(LARGEST_AT_ONCE // 2)))
+        assert len(ctx.assigns) == 1
 
     def test_one_of_a_restored_group_is_discarded(self, ctx: ConsumerContext) -> None:
         (assign,) = ctx.assigns

@@ -2,8 +2,9 @@
 
 import pytest
 from tests.harness.guarded import ROOT, guarded
-from tests.harness.wire import Wire, batch
-from tests.kafka.sharer import ACCEPT, RELEASE, Sharer, acquired, codes, configure, parts
+from tests.harness.waiting import wait_for
+from tests.harness.wire import Wire, batch, opened
+from tests.kafka.sharer import ACCEPT, REJECT, RELEASE, Sharer, acquired, codes, configure, described, parts
 
 from headrace.kafka.errors import Code
 from headrace.security.access.acls import Acl, AclFilter
@@ -73,3 +74,17 @@ def test_permissions_are_checked_again() -> None:
         assert member.fetch().error_code == Code.GROUP_AUTHORIZATION_FAILED
         assert member.acknowledge({}).error_code == Code.GROUP_AUTHORIZATION_FAILED
         assert member.beat().error_code == Code.GROUP_AUTHORIZATION_FAILED
+
+
+def test_rejected_records_go_to_the_dead_letter_topic(wire: Wire, topic: str) -> None:
+    letters = wire.create(f"{topic}-letters", 1, **{"errors.deadletterqueue.group.enable": "true"})
+    configure(wire, topic, share_auto_offset_reset="earliest")
+    configure(wire, topic, errors_deadletterqueue_topic_name=letters)
+    member = Sharer(wire, topic, wire.create(topic, 1))
+    member.beat()
+    wire.produce(topic, batch(b"good", b"bad"))
+    member.fetch(0)
+    assert codes(member.acknowledge({0: [(0, 1, [ACCEPT, REJECT])]})) == {0: 0}
+    wait_for(lambda: wire.offset(letters, -1).offset == 1, "the copy")
+    assert [bytes(each.value or b"") for each in opened(wire.fetch(letters, 0).records)] == [b"bad"]
+    wait_for(lambda: described(wire, topic)[topic, 0] == (2, 0), "the record to be done")

@@ -7,6 +7,7 @@ again. A copy that fails is repeated, and the record holds its place in the wind
 import asyncio
 from collections.abc import Callable
 from functools import partial
+from weakref import WeakSet
 
 import structlog
 
@@ -55,6 +56,16 @@ class DeadLetterTopics:
         self._decompression = decompression
         self._clock = clock
         self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._copies: WeakSet[DeadLetterCopies] = WeakSet()
+
+    @property
+    def waiting(self) -> int:
+        """Number of records that wait for their copies."""
+        return sum(each.waiting for each in self._copies)
+
+    def add(self, copies: "DeadLetterCopies") -> None:
+        """Count what waits there."""
+        self._copies.add(copies)
 
     async def copy(self, group: str, log: LeaderPartition, letters: DeadLetters, config: GroupConfig) -> int:
         """Copy dead letters of one share partition, as many as fit in a batch. Return the offset after them.
@@ -185,6 +196,7 @@ class DeadLetterCopies:
         self._task: asyncio.Task[None] | None = None
         self.failing = False
         """Whether the last copy failed."""
+        topics.add(self)
 
     @property
     def waiting(self) -> int:

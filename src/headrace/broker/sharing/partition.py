@@ -17,6 +17,7 @@ from headrace.broker.partition.read import aborted_transactions
 from headrace.broker.partition.source import COMMITTED, UNCOMMITTED, Isolation, Watchers, aborted_are_known
 from headrace.broker.ports import ShareStorage
 from headrace.broker.runtime.clock import Clock, Timer
+from headrace.broker.sharing.dead_letters import DeadLetterCopies, DeadLetterTopics
 from headrace.broker.sharing.share import ShareFound
 from headrace.groups.configs import GroupConfig
 from headrace.groups.sharing.partition import AckBatch, AckProblem, Acquired, SharePartition, ShareSettings
@@ -45,6 +46,7 @@ class ShareLog:
         config: Callable[[], GroupConfig],
         clock: Clock,
         begin: Callable[[LeaderPartition, GroupConfig], Awaitable[int]],
+        dead_letters: DeadLetterTopics,
         counters: ShareCounters | None = None,
     ) -> None:
         """Create it; `ready` loads it.
@@ -74,6 +76,7 @@ class ShareLog:
         self._timer: Timer | None = None
         self._timer_ms = 0
         self._retired: Callable[[], None] | None = None
+        self._letters = DeadLetterCopies(group, log, dead_letters, config, clock, self._write_soon)
 
     # Life
 
@@ -115,12 +118,13 @@ class ShareLog:
         self._settings = self._wanted_settings()
         self._leader_epoch, self._term = leader_epoch, term
         self._core = SharePartition(state, self._settings)
-        # A leader may have ended during the last delivery of a record.
+        # A leader may have ended during the last delivery of a record, or before the copy of a dead letter.
         self._write_soon()
+        self._letters.look(self._core)
 
     def retire(self, done: Callable[[], None]) -> None:
-        """Call `done` when all decisions are stored. It may close the partition."""
-        if self._writing is None:
+        """Call `done` when all decisions are stored and all dead letters copied. It may close the partition."""
+        if self._writing is None and not self._letters.waiting:
             done()
         else:
             self._retired = done
@@ -133,6 +137,7 @@ class ShareLog:
     def _forget(self, error: TopicError) -> None:
         self._core = None
         self._leader_epoch = -1
+        self._letters.close()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -264,7 +269,14 @@ class ShareLog:
 
     def _wanted_settings(self) -> ShareSettings:
         config = self._config()
-        return ShareSettings(config.share_delivery_count_limit, config.share_partition_max_record_locks)
+        return ShareSettings(
+            config.share_delivery_count_limit, config.share_partition_max_record_locks, bool(config.dead_letter_topic)
+        )
+
+    @property
+    def dead_letters_waiting(self) -> int:
+        """Number of records that wait for their copies in the dead letter topic."""
+        return self._letters.waiting
 
     # Decisions
 
@@ -338,6 +350,8 @@ class ShareLog:
                 self._answer(waiting, error)
                 if error is None:
                     self.watchers.notify(1)
+                    if self._core is core:
+                        self._letters.look(core)
                 elif self._core is core:
                     self._refused(error)
         finally:
@@ -345,7 +359,7 @@ class ShareLog:
         if error is None or self._waiting:
             # A state that was loaded in the meantime may have decisions too.
             self._write_soon()
-        if self._retired is not None and self._writing is None:
+        if self._retired is not None and self._writing is None and not self._letters.waiting:
             retired, self._retired = self._retired, None
             retired()
 

@@ -11,6 +11,7 @@ from headrace.broker.partition.timestamps import FoundOffset
 from headrace.broker.ports import ShareStorage
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.runtime.scheduler import CooperativeScheduler
+from headrace.broker.sharing.dead_letters import DeadLetterTopics
 from headrace.broker.sharing.partition import ShareLog
 from headrace.broker.sharing.session import Place, ShareSession, ShareSessions
 from headrace.broker.sharing.share import NativeShareGroups, Share
@@ -41,6 +42,7 @@ class ShareTable:
         lane: CooperativeScheduler,
         find_time: FindTime,
         natives: NativeShareGroups,
+        dead_letters: DeadLetterTopics,
     ) -> None:
         """`clock` is the one for members' timeouts: it pauses with this process."""
         self._topics = topics
@@ -50,6 +52,7 @@ class ShareTable:
         self._lane = lane
         self._find_time = find_time
         self._natives = natives
+        self._dead_letters = dead_letters
         self._begun: dict[tuple[str, str], int] = {}
         """Group and stream -> state epoch that storage has at least, of groups that this broker coordinates."""
         self._shares: dict[tuple[str, str], Share] = {}
@@ -85,7 +88,9 @@ class ShareTable:
         config = partial(self._configs.of, group)
         if partition.log is None:
             return self._natives.open(group, partition, config)
-        return ShareLog(group, partition.log, self._storage, config, self._clock, self._begin, self.counters)
+        return ShareLog(
+            group, partition.log, self._storage, config, self._clock, self._begin, self._dead_letters, self.counters
+        )
 
     async def _begin(self, log: LeaderPartition, config: GroupConfig) -> int:
         reset = config.share_auto_offset_reset

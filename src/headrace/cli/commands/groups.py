@@ -11,6 +11,7 @@ import msgspec
 from headrace.cli import group_lag, newer_groups
 from headrace.cli.client import Client, KafkaServer, client_options, complete_groups, complete_topics
 from headrace.cli.command import YES, CommandFailed, Status, TeachingGroup, command, confirm
+from headrace.cli.commands.dead_letters import dead_letters
 from headrace.cli.commands.group_alteration import alter
 from headrace.cli.commands.group_description import describe, whole
 from headrace.cli.commands.reset import reset
@@ -235,6 +236,7 @@ def list_(kafka: KafkaServer, as_json: bool) -> None:
         print_table(["group", "state", "type"], [list(line.values()) for line in answer])
 
 
+groups.add_command(dead_letters)
 groups.add_command(describe)
 groups.add_command(lag)
 groups.add_command(alter)

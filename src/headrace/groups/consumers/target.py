@@ -16,7 +16,7 @@ _PER_MS = 1_000
 LARGEST_AT_ONCE = 5_000
 """Maximum members and partitions of a target that is computed in the turn that needs it."""
 _MOST_DISCARDED = 2
-"""Consecutive outdated results after which a large group's target is computed at once, too."""
+"""Consecutive outdated results. What is still valid of the next one applies, or a busy group would have no target."""
 _AGAIN_MS = 1_000
 """Delay after a failed computation."""
 
@@ -29,7 +29,7 @@ def aim(group: Membership, rules: Rules, turn: Turn) -> None:
     if not group.holdings.outdated or group.assign is not None or turn.has_timer(timers.target()):
         return
     assign = _input(group, rules)
-    if _size(assign) > LARGEST_AT_ONCE and group.discarded < _MOST_DISCARDED:
+    if _size(assign) > LARGEST_AT_ONCE:
         group.assign = assign
         turn.command(assign)
     else:
@@ -53,6 +53,9 @@ def assigned(group: Membership, rules: Rules, event: Assigned, turn: Turn) -> No
         turn.set_timer(timers.target(), _AGAIN_MS)
     elif group.holdings.epoch == group.assign_epoch:
         _apply(group, rules, event.targets, event.assign, turn)
+    elif group.discarded >= _MOST_DISCARDED:
+        _apply(group, rules, _still_valid(group, event.targets), event.assign, turn)
+        group.holdings.target_epoch = group.assign_epoch
     else:
         group.discarded += 1
         aim(group, rules, turn)
@@ -72,8 +75,23 @@ def _input(group: Membership, rules: Rules) -> Assign:
     )
 
 
+def _still_valid(group: Membership, targets: Targets) -> Targets:
+    members, counts = group.holdings.members, group.holdings.partitions()
+    return {
+        who: {
+            topic: [partition for partition in partitions if partition < counts[topic]]
+            for topic, partitions in topics.items()
+            if topic in members[who] and topic in counts
+        }
+        for who, topics in targets.items()
+        if who in members
+    }
+
+
 def _size(assign: Assign) -> int:
-    return len(assign.members) + sum(assign.partitions.values())
+    subscriptions = set(assign.members.values())
+    different = sum(map(len, assign.members.values())) if len(subscriptions) > 1 else 0
+    return len(assign.members) + sum(assign.partitions.values()) + different
 
 
 def _apply(group: Membership, rules: Rules, targets: Targets, assign: Assign, turn: Turn) -> None:
