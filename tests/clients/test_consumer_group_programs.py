@@ -242,3 +242,38 @@ def test_kafkas_tools(
     assert wire.committed(topic, topic) == 0
     groups("--delete", "--group", topic)
     assert wire.committed(topic, topic) == -1
+
+
+@pytest.mark.maven
+@pytest.mark.parametrize("strategy", ["RangeAssignor", "CooperativeStickyAssignor"])
+def test_members_of_both_protocols_share_a_group(
+    java: Command,
+    started: Callable[[Sequence[str]], Program],
+    running: Server,
+    wire: Wire,
+    topic: str,
+    eventually: Callable[[Callable[[], object]], None],
+    strategy: str,
+) -> None:
+    wire.create(topic, PARTITIONS)
+    newer = java(running.kafka, topic, topic)
+    older = [newer[0], f"-Dstrategy={strategy}", *newer[1:]]
+    first = started(older)
+    eventually(lambda: first.owned == all_of(topic))
+    for number in range(PARTITIONS):
+        wire.produce(topic, batch(b"one %d" % number), partition=number)
+    eventually(lambda: len(first.read()) == PARTITIONS)
+    second = started(newer)
+    eventually(lambda: halves(topic, first, second))
+    for number in range(PARTITIONS):
+        wire.produce(topic, batch(b"two %d" % number), partition=number)
+    eventually(lambda: len(first.read()) + len(second.read()) >= 2 * PARTITIONS)
+    second.close()
+    eventually(lambda: first.owned == all_of(topic))
+    third = started(newer)
+    eventually(lambda: halves(topic, first, third))
+    first.close()
+    eventually(lambda: third.owned == all_of(topic))
+    values = [value for member in (first, second, third) for value in member.read()]
+    assert sorted(values) == sorted({*values})
+    assert len(values) == 2 * PARTITIONS

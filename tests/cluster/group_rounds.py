@@ -13,6 +13,7 @@ may be lost or skipped, see `history`, and no record may be accepted from two de
 
 import contextlib
 import random
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -39,6 +40,7 @@ _RELEASED = 20
 _STAY_S = (2.0, 12.0)
 """How long a member of a group stays."""
 _QUIET_S = 5.0
+_CLOSE_S = 15.0
 _SETTINGS: dict[str, Any] = {
     "socket.timeout.ms": 3_000,
     "reconnect.backoff.ms": 20,
@@ -110,7 +112,7 @@ class ShareGroup(Threads):
 
     def __init__(self, kafka: str, topic: str, group: str, deliveries: Deliveries, seed: int) -> None:
         """They begin at once."""
-        self.deliveries, self.refused = deliveries, 0
+        self.deliveries, self.refused, self.stuck = deliveries, 0, 0
         self._topic, self._seed = topic, seed
         self._settings: dict[str, Any] = {
             **_SETTINGS,
@@ -131,8 +133,19 @@ class ShareGroup(Threads):
                 while not self.stopping.is_set() and time.monotonic() < until:
                     self._take(consumer, chance)
             finally:
-                with contextlib.suppress(KafkaException):
-                    consumer.close()
+                self._close(consumer)
+
+    def _close(self, consumer: ShareConsumer) -> None:
+        """Leave. With librdkafka 2.16, some calls never return after a broker was killed: these are left."""
+
+        def close() -> None:
+            with contextlib.suppress(KafkaException):
+                consumer.close()
+
+        closing = threading.Thread(target=close, daemon=True)
+        closing.start()
+        closing.join(_CLOSE_S)
+        self.stuck += closing.is_alive()
 
     def _take(self, consumer: ShareConsumer, chance: random.Random) -> None:
         accepted: dict[int, list[Place]] = {}
@@ -234,6 +247,7 @@ class GroupRound:
         self.saw["delivered to share members"] += deliveries.given
         self.saw["delivered again"] += deliveries.twice
         self.saw["acknowledgements without success"] += sharing.refused
+        self.saw["closes that never returned"] += sharing.stuck
 
     def _https(self) -> list[str]:
         running = [each.http for each in self._over.servers.values() if each.running]

@@ -19,4 +19,4 @@ def test_a_topic_becomes_a_queue() -> None:
         done = [step for step in steps(GUIDE) if step[0] != "headrace serve"]
         for command, output in done:
             assert lines(shell.run(command)) == lines(output), command
-        assert len(done) == 7
+        assert len(done) == 12

@@ -1,6 +1,7 @@
 """A native partition of a share group: what wakes waiting members, and what a member is given."""
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -198,6 +199,25 @@ async def test_a_group_without_members_is_refused(world: World) -> None:
         await world.acquire(begin=False)
     assert isinstance(await world.acknowledge("a", ACCEPT, *added), UnknownTopic)
     assert world.raw.xinfo_groups(KEY) == []
+
+
+async def test_costly_requests_are_refused(world: World) -> None:
+    """A million types would be a million arguments of a script, and a long ID is copied by each request."""
+    added = world.add(1)
+    await world.acquire("a")
+    first = added[0]
+    alternating = bytes((1, 2)) * 500_000
+    began = time.perf_counter()
+    wide = [AckBatch(first, first + len(alternating) - 1, alternating)]
+    assert await world.share.acknowledge("a", wide, renewing=True) is AckProblem.INVALID_RECORD_STATE
+    many = [AckBatch(first + number, first + number, b"\x01") for number in range(20_000)]
+    assert await world.share.acknowledge("a", many, renewing=True) is AckProblem.INVALID_RECORD_STATE
+    whole = [AckBatch(0, 2**62, b"\x01")]
+    assert await world.share.acknowledge("a", whole, renewing=True) is AckProblem.INVALID_RECORD_STATE
+    assert time.perf_counter() - began < 1, "milliseconds, on a free machine"
+    world.add(1)
+    assert await world.acquire("m" * 256) == []
+    assert world.raw.xpending(KEY, GROUP)["pending"] == 1
 
 
 async def test_a_list_is_applied_as_a_whole(world: World) -> None:

@@ -14,6 +14,7 @@ from headrace.broker.sharing.partition import ShareLog
 from headrace.broker.sharing.share import ShareFound
 from headrace.broker.topics.live import LiveTopic
 from headrace.groups.configs import GroupConfig
+from headrace.groups.sharing import partition as sharing
 from headrace.groups.sharing.partition import AckBatch, AckProblem
 from headrace.groups.sharing.state import NOT_BEGUN, ShareState
 from headrace.records.build import build
@@ -23,6 +24,27 @@ from headrace.topics.model import Append
 
 STREAM, GROUP = "t:0", "g"
 ACCEPT, RELEASE, REJECT = b"\1", b"\2", b"\3"
+
+
+class DeadLetters(DeadLetterTopics):
+    """A dead letter topic that takes everything, or is missing."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(self._no_topic, "default", lambda: None, Decompression(), clock)
+        self.taken: list[tuple[int, int, int]] = []
+        self.missing = False
+
+    @staticmethod
+    def _no_topic(name: str) -> LiveTopic:
+        raise AssertionError(name)
+
+    async def copy(self, group: str, log: LeaderPartition, letters: sharing.DeadLetters, config: GroupConfig) -> int:
+        assert (group, config.dead_letter_topic) == (GROUP, "dlq")
+        await asyncio.sleep(0)
+        if self.missing:
+            raise UnknownTopic("no topic 'dlq'")
+        self.taken.append(letters)
+        return letters.last + 1
 
 
 class World:
@@ -35,6 +57,7 @@ class World:
         self.log: LeaderPartition
         self.share: ShareLog
         self.woken: list[int] = []
+        self.topics = DeadLetters(self.clock)
 
     async def open(self, state: ShareState | None = None, batches: int = 4) -> None:
         self.log = await opened(self.storage, STREAM)
@@ -46,13 +69,11 @@ class World:
         await self.share.ready()
 
     def new(self) -> ShareLog:
-        letters = DeadLetterTopics(self._no_topic, "default", lambda: None, Decompression(), self.clock)
-        share = ShareLog(GROUP, self.log, self.storage.shares, lambda: self.config, self.clock, self._begin, letters)
+        share = ShareLog(
+            GROUP, self.log, self.storage.shares, lambda: self.config, self.clock, self._begin, self.topics
+        )
         share.watchers.watch(self.woken.append)
         return share
-
-    def _no_topic(self, name: str) -> LiveTopic:
-        raise UnknownTopic(name)
 
     async def _begin(self, log: LeaderPartition, config: GroupConfig) -> int:
         del config
@@ -212,14 +233,53 @@ async def test_closing_wakes_who_waits(world: World) -> None:
     await waiting[0]
 
 
-async def test_dead_letters_wait_for_their_copies(world: World) -> None:
-    """Nothing can copy them here. They hold their places, and the partition stays open."""
-    world.config = GroupConfig(dead_letter_topic="letters")
-    await world.fetch("a", 2)
-    assert await world.ack("a", 0, 0, REJECT) is None
-    assert world.stored.spso == 0
-    assert world.share.dead_letters_waiting == 1
+async def test_dead_letters_are_done_after_their_copies(world: World) -> None:
+    world.config = GroupConfig(dead_letter_topic="dlq", share_delivery_count_limit=2)
+    await world.fetch("a")
+    assert await world.ack("a", 0, 1, REJECT) is None
+    assert world.storage.shares.saved[-1].encode() == "1 0 2x1,6a1"
+    await settled()
+    assert world.topics.taken == [(0, 1, 1)]
+    assert world.stored.encode() == "1 2 6a1"
+    world.share.release("a")
+    await settled()
+    assert await world.fetch("b") == [(2, 2, 2)]
+    world.clock.advance(30_000)
+    await settled()
+    assert world.topics.taken == [(0, 1, 1), (2, 2, 2)]
+    assert world.stored.encode() == "1 3 5a1"
+
+
+async def test_dead_letters_wait_for_a_missing_topic_and_the_next_session(world: World) -> None:
+    world.config = GroupConfig(dead_letter_topic="dlq")
+    world.topics.missing = True
+    await world.fetch("a")
+    assert await world.ack("a", 0, 1, REJECT) is None
+    await settled()
+    assert world.topics.waiting == 2
+    assert world.topics.counters.failures == 1
     done: list[int] = []
+    world.share.release("a")
     world.share.retire(lambda: done.append(1))
     await settled()
-    assert not done
+    assert done == [1]
+    world.share.close()
+    assert world.stored.encode() == "1 0 2x1,6a1"
+    world.topics.missing = False
+    world.share = world.new()
+    await world.share.ready()
+    await settled()
+    assert world.topics.taken == [(0, 1, 1)]
+    assert world.stored.encode() == "1 2 6a1"
+
+
+async def test_it_retires_after_dead_letters_are_copied(world: World) -> None:
+    world.config = GroupConfig(dead_letter_topic="dlq")
+    await world.fetch("a")
+    rejecting = asyncio.ensure_future(world.ack("a", 0, 1, REJECT))
+    await asyncio.sleep(0)
+    world.share.retire(world.share.close)
+    assert await rejecting is None
+    await settled()
+    assert world.topics.taken == [(0, 1, 1)]
+    assert world.stored.encode() == "1 2 6a1"

@@ -5,7 +5,9 @@ import zlib
 from typing import Any
 
 import pytest
+from tests.harness.waiting import wait_for
 from tests.harness.wire import Wire
+from tests.kafka.sharer import ACCEPT, REJECT, RELEASE, Sharer, acquired, codes, configure, values
 
 from headrace.groups.sharing.dead_letter import Origin, headers_of
 from headrace.protocol.messages import IncrementalAlterConfigsRequest
@@ -101,3 +103,37 @@ def test_the_topic_is_that_of_the_groups_configuration(running: Server, letters:
         assert answer.responses[0].error_code == 0
     letters.add(0, 7, "a")
     assert len(letters.headrace.json("groups", "dead-letters", "list", letters.group)) == 1
+
+
+def test_from_a_rejection_to_another_delivery(running: Server, letters: Letters) -> None:
+    """A share group rejects one record, and releases another until its limit. Both come back."""
+    headrace, topic, dlq, group = letters.headrace, letters.topic, letters.dlq, letters.group
+    headrace.run("topics", "alter", dlq, "--config", "errors.deadletterqueue.group.enable=true")
+    with Wire(running.kafka) as wire:
+        configure(
+            wire,
+            group,
+            share_auto_offset_reset="earliest",
+            share_delivery_count_limit=2,
+            errors_deadletterqueue_topic_name=dlq,
+        )
+        headrace.run("records", "produce", topic, "--partition", "1", stdin="bad\ngood\nunlucky\n")
+        sharer = Sharer(wire, group, topic)
+        assert sharer.beat().error_code == 0
+        assert acquired(sharer.fetch(1), 1) == [(0, 2, 1)]
+        assert codes(sharer.acknowledge({1: [(0, 2, [REJECT, ACCEPT, RELEASE])]})) == {1: 0}
+        assert acquired(sharer.fetch(), 1) == [(2, 2, 2)]
+        assert codes(sharer.acknowledge({1: [(2, 2, [RELEASE])]})) == {1: 0}
+        wait_for(lambda: len(headrace.json("groups", "dead-letters", "list", group)) == 2, "copies")
+        listed = headrace.json("groups", "dead-letters", "list", group)
+        assert sorted((each["value"], each["origin"]["offset"], each["origin"]["message"]) for each in listed) == [
+            ("bad", 0, "rejected by a member"),
+            ("unlucky", 2, "delivered 2 times without being accepted (limit 2)"),
+        ]
+        assert {(each["origin"]["topic"], each["origin"]["partition"], each["partition"]) for each in listed} == {
+            (topic, 1, 1)
+        }
+        assert headrace.json("groups", "dead-letters", "redrive", group, "--yes") == {"redriven": 2, "missing": 0}
+        again = sharer.fetch(wait_ms=5_000)
+        assert acquired(again, 1) == [(3, 4, 1)]
+        assert values(again, 1) == [b"bad", b"unlucky"]

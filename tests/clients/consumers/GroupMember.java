@@ -18,14 +18,19 @@ import org.apache.kafka.common.serialization.StringDeserializer;
  * A member of a consumer group (KIP-848). It prints `assigned` with its partitions after each change, and `record` with
  * each value, and commits after each poll. The end of its input ends it.
  *
- * Arguments: bootstrap servers, group, topic or `~` and a pattern, instance ID or nothing.
+ * Arguments: bootstrap servers, group, topic or `~` and a pattern, instance ID or nothing. With the property `strategy`,
+ * the name of an assignor, it is a classic member.
  */
 public final class GroupMember {
     public static void main(String[] arguments) throws Exception {
         Properties settings = new Properties();
         settings.put("bootstrap.servers", arguments[0]);
         settings.put("group.id", arguments[1]);
-        settings.put("group.protocol", "consumer");
+        String strategy = System.getProperty("strategy");
+        settings.put("group.protocol", strategy == null ? "consumer" : "classic");
+        if (strategy != null) {
+            settings.put("partition.assignment.strategy", "org.apache.kafka.clients.consumer." + strategy);
+        }
         settings.put("auto.offset.reset", "earliest");
         settings.put("enable.auto.commit", "false");
         if (arguments.length > 3) {

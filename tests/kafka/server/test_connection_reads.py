@@ -154,7 +154,7 @@ class Untaking(Recorder):
         return sum(map(len, self.writes)) - self.taken
 
 
-@pytest.mark.parametrize(("each_s", "closed"), [(0, True), (6_000, True), (70_000, False)])
+@pytest.mark.parametrize(("each_s", "closed"), [(0, True), (6_000, True), (100_000, False)])
 async def test_who_takes_next_to_nothing_while_others_wait_is_closed(client: Client, each_s: int, closed: bool) -> None:
     reads = client.listener.broker.reads
     other = Client(client.storage, client.listener)

@@ -25,6 +25,10 @@ from headrace.topics.native import RELEASED, Acknowledgement, GroupGone, Limits,
 
 _LEAST_READ = 1 << 20
 """Bytes of a first record that every fetch has room for."""
+_MOST_HELD = 10_000
+"""Records that a member has at most, by the largest `share.partition.max.record.locks`."""
+_LONGEST_ID = 255
+"""Maximum bytes of a member ID, which is a consumer's name in Redis. Clients use 22 to 36."""
 _POLL_MS = 1_000
 _APART_MS = 20
 """Locks that end within this time are searched together."""
@@ -116,7 +120,7 @@ class NativeShare:
         """
         del exact
         self.log.check_readable(0)
-        if member == RELEASED or most_records < 1:
+        if not _is_member(member) or most_records < 1:
             return ShareFound()
         # The client may disconnect. Then the end of its session releases what is acquired here.
         read = await to_the_end(self._acquire(member, most_records, most_bytes, max(most_bytes, _LEAST_READ)))
@@ -170,11 +174,12 @@ class NativeShare:
 
         `renewing`: whether it may renew locks.
         """
+        # Types for more records than it may have, one by one, are costly.
+        if not _is_member(member) or sum(len(batch.types) for batch in batches) > _MOST_HELD:
+            return AckProblem.INVALID_RECORD_STATE
         given = _outcomes(batches, renewing=renewing and self._config().share_renew_acknowledge_enable)
         if given is None:
             return AckProblem.INVALID_REQUEST
-        if member == RELEASED:
-            return AckProblem.INVALID_RECORD_STATE
         limits = self._limits()
         try:
             self.log.check_readable(0)
@@ -196,7 +201,7 @@ class NativeShare:
 
     def release(self, member: str) -> None:
         """Make everything that a member holds available again."""
-        if member != RELEASED and not self.log.deleted:
+        if _is_member(member) and not self.log.deleted:
             task = asyncio.get_running_loop().create_task(self._release(member))
             self._releases.add(task)
             task.add_done_callback(self._released)
@@ -285,6 +290,10 @@ class StreamShares:
         log = _native(partition)
         log.check_readable(0)
         return await log.storage.shares.describe(log.place, group)
+
+
+def _is_member(member: str) -> bool:
+    return member != RELEASED and len(member.encode()) <= _LONGEST_ID
 
 
 def _native(partition: Partition) -> NativePartition:

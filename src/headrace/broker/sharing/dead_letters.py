@@ -212,7 +212,7 @@ class DeadLetterCopies:
 
     def close(self) -> None:
         """Stop. The next leader continues."""
-        task, self._task, self._core = self._task, None, None
+        task, self._task, self._core, self.failing = self._task, None, None, False
         if task is not None:
             task.cancel()
 

@@ -76,7 +76,7 @@ class ShareLog:
         self._timer: Timer | None = None
         self._timer_ms = 0
         self._retired: Callable[[], None] | None = None
-        self._letters = DeadLetterCopies(group, log, dead_letters, config, clock, self._write_soon)
+        self._letters = DeadLetterCopies(group, log, dead_letters, config, clock, self._copied)
 
     # Life
 
@@ -123,11 +123,18 @@ class ShareLog:
         self._letters.look(self._core)
 
     def retire(self, done: Callable[[], None]) -> None:
-        """Call `done` when all decisions are stored and all dead letters copied. It may close the partition."""
-        if self._writing is None and not self._letters.waiting:
-            done()
-        else:
-            self._retired = done
+        """Call `done` when all decisions are stored, and dead letters are copied or cannot be.
+
+        It may close the partition.
+        """
+        self._retired = done
+        self._retire()
+
+    def _retire(self) -> None:
+        copying = self._letters.waiting and not self._letters.failing
+        if self._retired is not None and self._writing is None and not copying:
+            retired, self._retired = self._retired, None
+            retired()
 
     def close(self) -> None:
         """Forget the state: the last session of the group has ended, or the server stops."""
@@ -359,9 +366,11 @@ class ShareLog:
         if error is None or self._waiting:
             # A state that was loaded in the meantime may have decisions too.
             self._write_soon()
-        if self._retired is not None and self._writing is None and not self._letters.waiting:
-            retired, self._retired = self._retired, None
-            retired()
+        self._retire()
+
+    def _copied(self) -> None:
+        self._write_soon()
+        self._retire()
 
     async def _store(self, state: ShareState, term: int) -> Exception | None:
         try:

@@ -15,7 +15,7 @@ from headrace.cli.output import print_json, print_table
 from headrace.cli.requests import ask, check
 from headrace.groups.sharing.dead_letter import Headers, Origin, origin_of, own_headers
 from headrace.protocol.messages import DescribeConfigsRequest
-from headrace.text.escaping import quoted, shown
+from headrace.text.escaping import quoted
 
 _GROUP = 32
 """Resource type of a group's configuration."""
@@ -271,7 +271,7 @@ def _headers(message: Message) -> Headers:
 
 def _cells(letter: DeadLetter) -> list[object]:
     origin = letter.origin
-    key = None if letter.key is None else shown(letter.key.decode(errors="backslashreplace"), _LONGEST)
+    key = None if letter.key is None else letter.key.decode(errors="backslashreplace")[:_LONGEST]
     return [origin.topic, origin.partition, origin.offset, origin.delivery_count, key, origin.message]
 
 
