@@ -158,13 +158,15 @@ async def test_large_records_are_in_batches_of_their_own(world: World) -> None:
     assert [each.base_offset for each in await world.storage.logs.read(dlq.stream, 0, 9)] == [0, 1]
 
 
-@pytest.mark.parametrize("what", ["missing", "not allowed", "unavailable", "its own"])
+@pytest.mark.parametrize("what", ["missing", "not allowed", "unavailable", "its own", "unexpected"])
 async def test_a_failed_copy_is_repeated_and_nothing_is_lost(world: World, what: str) -> None:
     await world.put([b"a"])
     if what != "missing":
         await world.create("dlq", allows=what != "not allowed")
     if what == "unavailable":
         world.refusal = StorageUnavailable("the connection was lost")
+    if what == "unexpected":
+        world.refusal = RuntimeError("a mistake")
     if what == "its own":
         world.live["t"] = world.live["dlq"]
         world.config = GroupConfig(dead_letter_topic="t")

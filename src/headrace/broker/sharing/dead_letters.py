@@ -231,7 +231,9 @@ class DeadLetterCopies:
                 break
             try:
                 following = await self._topics.copy(self._group, self._log, letters[0], config)
-            except TopicError as error:
+            except Exception as error:  # the records would wait for ever
+                if not isinstance(error, TopicError):
+                    _log.exception("dead letters were not copied", group=self._group, topic=self._log.topic)
                 self._report(error, config.dead_letter_topic)
                 await pause(self._clock, pause_ms)
                 pause_ms = min(2 * pause_ms, _LAST_PAUSE_MS)
@@ -242,7 +244,7 @@ class DeadLetterCopies:
         if self._core is core:
             self._task = None
 
-    def _report(self, error: TopicError, topic: str) -> None:
+    def _report(self, error: Exception, topic: str) -> None:
         self._topics.counters.failures += 1
         if not self.failing:
             place = f"{self._log.topic}-{self._log.index}"
