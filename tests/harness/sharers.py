@@ -59,10 +59,11 @@ class ShareContext:
         assert isinstance(result, ShareHeartbeatResult)
         return result
 
-    def alter(self, **partitions: tuple[int, ...]) -> Any:
-        """Alter offsets of partitions."""
+    def alter(self, offset: int = 0, **partitions: tuple[int, ...]) -> Any:
+        """Alter partitions to the same offset."""
         facts = {name: self.topics[name] for name in partitions}
-        return self.ask(AlterShareOffsets(token=next(self._tokens), partitions=partitions, facts=facts))
+        offsets = {name: dict.fromkeys(indexes, offset) for name, indexes in partitions.items()}
+        return self.ask(AlterShareOffsets(token=next(self._tokens), partitions=offsets, facts=facts))
 
     def ask(self, request: Any) -> Any:
         """Send a request with a token, and return its result."""

@@ -1,6 +1,6 @@
 """All share partitions and share sessions of a virtual cluster on this broker."""
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
 
 import structlog
@@ -109,25 +109,26 @@ class ShareTable:
 
     # States, as the coordinator of their group
 
-    async def begin(
-        self, group: str, states: Iterable[PartitionState], offsets: Mapping[tuple[str, int], int] | None = None
-    ) -> None:
-        """Begin states of share partitions, at the given offsets by topic and partition. Raises TopicError.
+    async def begin(self, group: str, states: Iterable[PartitionState], *, altered: bool = False) -> None:
+        """Begin states of share partitions. Raises TopicError.
 
-        A state that has begun in its epoch stays as it is.
+        A state that has begun in its epoch stays as it is. On a native topic, only a call with `altered` sets the
+        group to altered offsets.
         """
-        begins = offsets or {}
 
         async def one(state: PartitionState) -> None:
-            partition, place = self._partition(state), (state.topic, state.partition)
+            partition = self._partition(state)
             if partition is None or self._begun.get((group, partition.stream), -1) >= state.epoch:
                 return
             stream = partition.stream
             try:
                 if partition.log is None:
-                    await self._natives.begin(group, partition, self._configs.of(group), begins.get(place))
+                    offset = state.begin if altered else None
+                    await self._natives.begin(group, partition, self._configs.of(group), offset)
                 else:
-                    await self._storage.init(stream, group, ShareState(state.epoch, begins.get(place, NOT_BEGUN)))
+                    # An altered offset that was not stored must not be lost: the group would skip records.
+                    begin = NOT_BEGUN if state.begin is None else state.begin
+                    await self._storage.init(stream, group, ShareState(state.epoch, begin))
             except Fenced:
                 # The clock of the coordinator that began the later one was ahead.
                 _log.warning("the share partition has a later state", group=group, stream=stream, epoch=state.epoch)

@@ -7,6 +7,8 @@ heartbeat. An empty group stays until it is deleted.
 from collections.abc import Iterable, Mapping
 from uuid import UUID
 
+import msgspec
+
 from headrace.groups import timers
 from headrace.groups.classic.states import GroupState
 from headrace.groups.configs import Configs
@@ -309,12 +311,11 @@ class ShareGroup:
         if known is not None and known.topic_id == facts.topic_id:
             if known.partitions >= facts.partitions:
                 return
-            epoch, altered = known.epoch, known.altered
+            self.topics[name] = msgspec.structs.replace(known, partitions=facts.partitions)
         else:
-            epoch, altered = self._next_state_epoch(turn), {}
-        self.topics[name] = StoredShareTopic(
-            topic=name, topic_id=facts.topic_id, partitions=facts.partitions, epoch=epoch, altered=altered
-        )
+            self.topics[name] = StoredShareTopic(
+                topic=name, topic_id=facts.topic_id, partitions=facts.partitions, epoch=self._next_state_epoch(turn)
+            )
         turn.save(SaveField(self.topics[name]))
 
     def _next_state_epoch(self, turn: Turn) -> int:
@@ -345,17 +346,15 @@ class ShareGroup:
             self._keep_states(name, request.facts[name], turn)
         epoch = self._next_state_epoch(turn)
         states: list[PartitionState] = []
-        for name, indexes in request.partitions.items():
+        for name, offsets in request.partitions.items():
             topic = self.topics[name]
-            topic = self.topics[name] = StoredShareTopic(
-                topic=name,
-                topic_id=topic.topic_id,
-                partitions=topic.partitions,
-                epoch=topic.epoch,
-                altered={**topic.altered, **dict.fromkeys(indexes, epoch)},
+            topic = self.topics[name] = msgspec.structs.replace(
+                topic,
+                altered={**topic.altered, **dict.fromkeys(offsets, epoch)},
+                begins={**topic.begins, **offsets},
             )
             turn.save(SaveField(topic))
-            states += _states(topic, indexes)
+            states += _states(topic, offsets)
         if not self.exists:
             self._save_header(turn)
         turn.reply(request.token, ShareOffsetsResult(states=tuple(states)))
@@ -455,7 +454,10 @@ class ShareGroup:
 
 
 def _states(topic: StoredShareTopic, indexes: Iterable[int]) -> list[PartitionState]:
-    return [PartitionState(topic.topic, topic.topic_id, index, topic.state_epoch(index)) for index in indexes]
+    return [
+        PartitionState(topic.topic, topic.topic_id, index, topic.state_epoch(index), topic.begins.get(index))
+        for index in indexes
+    ]
 
 
 def _invalid(request: ShareHeartbeat) -> str:
