@@ -78,3 +78,12 @@ def test_all_sessions_together_have_so_many_partitions(monkeypatch: pytest.Monke
     assert problem(lambda: known.add(second, [(TOPIC, 0), (TOPIC, 1)])) is full
     known.end(first)
     known.add(second, [(TOPIC, 1), (TOPIC, 2)])
+
+
+def test_one_session_has_so_many_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "MOST_OF_SESSION", 2)
+    known = made()
+    first, second = known.open("g", "a"), known.open("g", "b")
+    full = SessionProblem.SHARE_SESSION_LIMIT_REACHED
+    assert problem(lambda: known.add(first, [(TOPIC, 0), (TOPIC, 1), (TOPIC, 2)])) is full
+    known.add(second, [(TOPIC, 0)])

@@ -144,6 +144,18 @@ def test_subscriptions_have_a_maximum_of_bytes() -> None:
     assert ctx.beat("a", 1, *names).error is GroupError.GROUP_MAX_SIZE_REACHED
 
 
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_texts_of_members_have_a_maximum_of_bytes(epoch: int) -> None:
+    ctx = ShareContext(GroupSettings(max_metadata_bytes=20_000))
+    ctx.topic("flights", 1)
+    assert ctx.beat("m" * 10_000, 0, "flights").error is GroupError.GROUP_MAX_SIZE_REACHED
+    ctx.beat("a", 0, "flights")
+    assert ctx.beat("a", epoch, rack="r" * 10_000, named=None if epoch else ["flights"]).error is (
+        GroupError.GROUP_MAX_SIZE_REACHED
+    )
+    assert ctx.beat("a", -1, rack="r" * 10_000).error is None, "a member can always leave"
+
+
 def test_a_silent_member_goes_after_its_session(ctx: ShareContext) -> None:
     ctx.beat("a", 0, "flights")
     ctx.beat("b", 0, "flights")

@@ -16,6 +16,8 @@ FIRST_EPOCH = 0
 FINAL_EPOCH = -1
 """Session epoch of a request that ends it."""
 _LAST_EPOCH = 2**31 - 1
+MOST_OF_SESSION = 50_000
+"""Partitions of one session. Some steps of its fetches look at all of them at once."""
 MOST_PARTITIONS = 500_000
 """Partitions of all sessions of a virtual cluster on one broker. Each takes about 200 bytes."""
 
@@ -111,11 +113,11 @@ class ShareSessions:
         return session
 
     def add(self, session: ShareSession, places: Iterable[Place]) -> None:
-        """Add partitions. Raises SessionError if all sessions together have too many."""
+        """Add partitions. Raises SessionError if the session, or all together, have too many."""
         for place in places:
             if place in session.partitions:
                 continue
-            if self._partitions >= MOST_PARTITIONS:
+            if self._partitions >= MOST_PARTITIONS or len(session.partitions) >= MOST_OF_SESSION:
                 raise SessionError(SessionProblem.SHARE_SESSION_LIMIT_REACHED)
             session.partitions[place] = None
             self._partitions += 1

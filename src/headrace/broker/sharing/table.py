@@ -21,11 +21,13 @@ from headrace.groups.model import GroupSettings
 from headrace.groups.sharing.events import PartitionState
 from headrace.groups.sharing.state import NOT_BEGUN, ShareState
 from headrace.metrics.counters import ShareCounters
-from headrace.topics.errors import Fenced, UnknownTopicId
+from headrace.topics.errors import Fenced, StorageUnavailable, UnknownTopicId
 from headrace.topics.native import SharePosition
 
 FindTime = Callable[[LeaderPartition, int], Awaitable[FoundOffset]]
 """Returns the first offset at or after a time (ms)."""
+MOST_OPEN = 200_000
+"""Share partitions in memory of a virtual cluster on one broker. Each takes about 3 kB."""
 _log = structlog.get_logger("headrace.broker.sharing")
 
 
@@ -55,34 +57,54 @@ class ShareTable:
         self._dead_letters = dead_letters
         self._begun: dict[tuple[str, str], int] = {}
         """Group and stream -> state epoch that storage has at least, of groups that this broker coordinates."""
-        self._shares: dict[tuple[str, str], Share] = {}
+        self._shares: dict[str, dict[str, Share]] = {}
         """By group and stream."""
+        self._open_ones = 0
         self.counters = ShareCounters()
         """Of logs. Redis delivers the records of native topics."""
         self.sessions = ShareSessions(lambda: settings.newer.share_max_sessions)
 
     def __iter__(self) -> Iterator[ShareLog]:
-        return iter([share for share in self._shares.values() if isinstance(share, ShareLog)])
+        return iter([each for own in self._shares.values() for each in own.values() if isinstance(each, ShareLog)])
 
     def opened(self, group: str, partition: Partition) -> ShareLog | None:
         """Return a share partition of a log that is in memory."""
-        share = self._shares.get((group, partition.stream))
+        share = self._shares.get(group, {}).get(partition.stream)
         return share if isinstance(share, ShareLog) and share.log is partition.log else None
 
     def find(self, group: str, place: Place) -> Share:
-        """Return a share partition, opened if needed. Raises UnknownTopic, UnknownTopicId, NotLeader."""
+        """Return a share partition, opened if needed.
+
+        Raises:
+            UnknownTopic, UnknownTopicId, NotLeader. StorageUnavailable: too many are open.
+        """
         topic_id, index = place
         live = self._topics.with_id(topic_id.bytes)
         if live is None:
             raise UnknownTopicId(f"no topic has the ID {topic_id}")
         partition = live.partition(index)
         partition.check_led()
-        share = self._shares.get((group, partition.stream))
-        if share is None or share.log is not (partition.log or partition):
-            if share is not None:
-                share.close()
-            share = self._shares[group, partition.stream] = self._open(group, partition)
+        share = self._shares.get(group, {}).get(partition.stream)
+        if share is not None and share.log is not (partition.log or partition):
+            self.forget(share)
+            share = None
+        if share is None:
+            if self._open_ones >= MOST_OPEN:
+                raise StorageUnavailable("share groups have too many partitions open on this broker: try again later")
+            share = self._open(group, partition)
+            self._shares.setdefault(group, {})[partition.stream] = share
+            self._open_ones += 1
         return share
+
+    def forget(self, share: Share) -> None:
+        """Close a share partition, such as one that its group does not have. Do nothing if it is closed."""
+        own = self._shares.get(share.group, {})
+        if own.get(share.log.stream) is share:
+            del own[share.log.stream]
+            self._open_ones -= 1
+            if not own:
+                del self._shares[share.group]
+            share.close()
 
     def _open(self, group: str, partition: Partition) -> Share:
         config = partial(self._configs.of, group)
@@ -178,10 +200,8 @@ class ShareTable:
                 share.retire(partial(self._close, share))
 
     def _of(self, group: str) -> list[Share]:
-        return [share for (name, _), share in self._shares.items() if name == group]
+        return list(self._shares.get(group, {}).values())
 
     def _close(self, share: Share) -> None:
-        place = share.group, share.log.stream
-        if not self.sessions.has_any(share.group) and self._shares.get(place) is share:
-            del self._shares[place]
-            share.close()
+        if not self.sessions.has_any(share.group):
+            self.forget(share)

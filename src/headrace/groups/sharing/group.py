@@ -40,7 +40,7 @@ from headrace.groups.sharing.events import (
     ShareHeartbeatResult,
     ShareOffsetsResult,
 )
-from headrace.groups.sharing.member import Assigned, Sharer, size_of
+from headrace.groups.sharing.member import Assigned, Sharer, charged
 from headrace.groups.sharing.model import StoredSharer, StoredShareTopic
 from headrace.groups.timers import TimerKey, TimerKind
 from headrace.groups.turn import Turn
@@ -167,13 +167,21 @@ class ShareGroup:
                 f"it, {member.previous_epoch}. The member must give up its partitions and join again."
             )
             return GroupError.FENCED_MEMBER_EPOCH, fenced
-        return None if request.topics is None else self._no_room(request, member, turn)
+        grows = request.member_epoch != LEAVE_EPOCH and (request.topics is not None or request.rack_id is not None)
+        return self._no_room(request, member, turn) if grows else None
 
     def _no_room(self, request: ShareHeartbeat, member: Sharer | None, turn: Turn) -> tuple[GroupError, str] | None:
         most = self._settings.newer.share_max_size
         if member is None and len(self.members) >= most:
             return GroupError.GROUP_MAX_SIZE_REACHED, f"The share group has reached its maximum of {most} members."
-        growth = size_of(request.topics or ()) - (0 if member is None else size_of(member.topics))
+        topics: frozenset[str] | tuple[str, ...] | None = request.topics
+        rack_id = request.rack_id
+        if member is not None:
+            topics = member.topics if topics is None else topics
+            rack_id = member.rack_id if rack_id is None else rack_id
+        growth = charged(request.member_id, rack_id, topics or ()) - (0 if member is None else member.size)
+        if growth <= 0:
+            return None
         full = self.member_bytes + growth > self._settings.max_metadata_bytes or not turn.may_grow(growth)
         return (GroupError.GROUP_MAX_SIZE_REACHED, "The subscription is too large.") if full else None
 

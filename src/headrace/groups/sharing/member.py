@@ -78,7 +78,13 @@ class Sharer:
     @property
     def size(self) -> int:
         """Approximate bytes of memory."""
-        return _MEMBER_BYTES + size_of(self.topics)
+        return charged(self.member_id, self.rack_id, self.topics)
+
+
+def charged(member_id: str, rack_id: str | None, topics: frozenset[str] | tuple[str, ...]) -> int:
+    """Return the approximate bytes of a member. Clients choose its texts."""
+    texts = len(member_id.encode()) + len((rack_id or "").encode())
+    return _MEMBER_BYTES + 2 * texts + size_of(topics)
 
 
 def size_of(topics: frozenset[str] | tuple[str, ...]) -> int:

@@ -176,6 +176,7 @@ def _fetch(
         session,
         limits,
         _Finder(context).find,
+        broker.shares.forget,
         _code_of,
         clock=broker.clock,
         budget=broker.reads,
