@@ -41,11 +41,13 @@ class SessionError(Exception):
 class ShareSession:
     """The session of one member on one connection."""
 
-    __slots__ = ("epoch", "group", "member_id", "partitions", "served", "told")
+    __slots__ = ("ended", "epoch", "group", "member_id", "partitions", "served", "told")
 
     def __init__(self, group: str, member_id: str) -> None:
         self.group = group
         self.member_id = member_id
+        self.ended: Callable[[], None] | None = None
+        """Called when it has ended or was replaced, so that its connection forgets it."""
         self.epoch = 1
         """Session epoch of the next request."""
         self.partitions: dict[Place, None] = {}
@@ -135,6 +137,8 @@ class ShareSessions:
         if session in self:
             del self._sessions[session.group, session.member_id]
             self.forget(session, tuple(session.partitions))
+            if session.ended is not None:
+                session.ended()
             self._groups[session.group] -= 1
             if not self._groups[session.group]:
                 del self._groups[session.group]
