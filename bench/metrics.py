@@ -39,7 +39,14 @@ from headrace.console.metrics import MetricsPage
 from headrace.kafka.errors import error_name
 from headrace.kafka.server.connection import Connection
 from headrace.kafka.server.listener import KafkaListener
-from headrace.metrics.counters import Counters, DeadLetterCounters, Durations, StoreFacts, TopicCounters
+from headrace.metrics.counters import (
+    Counters,
+    DeadLetterCounters,
+    Durations,
+    ShareCounters,
+    StoreFacts,
+    TopicCounters,
+)
 from headrace.metrics.unreadable_values import Unreadable
 from headrace.protocol.headers import encode_request_header
 from headrace.protocol.messages import ApiVersionsRequest
@@ -75,6 +82,7 @@ class _Full:
         self.groups = SimpleNamespace(runners=tuple, memory=GroupMemory())
         self.transactions = SimpleNamespace(coordinator=SimpleNamespace(runners=tuple), verified=Durations())
         self.cleaner = SimpleNamespace(counted=CleanerCounters())
+        self.shares = _Shares()
         self.dead_letters = SimpleNamespace(counters=DeadLetterCounters(), waiting=0)
         self.clock = SystemClock()
         self.settings = BrokerSettings.of()
@@ -86,6 +94,15 @@ class _Full:
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
         return iter([("default", self)])
+
+
+class _Shares(tuple[Any, ...]):
+    """No share partitions."""
+
+    __slots__ = ()
+
+    counters = ShareCounters()
+    sessions = ()
 
 
 def _broker() -> Broker:

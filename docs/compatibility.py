@@ -22,7 +22,6 @@ SERVED = {
 """Subjects, and the keys of their APIs."""
 CLUSTER = "Versions, brokers and replicas"
 UNSERVED = {
-    "Share groups (KIP-932)": (76, 77, 78, 79, 90, 91, 92),
     "Groups of Kafka Streams (KIP-1071)": (88, 89),
     "Delegation tokens": (38, 39, 40, 41),
     "Metrics of clients (KIP-714)": (71, 72),

@@ -137,6 +137,33 @@ _GROUPS = (
     ),
     _one("Groups", "short", _sum("headrace_groups", "type", "state"), "{{type}} {{state}}"),
 )
+_SHARES = (
+    _one(
+        "Records held",
+        "short",
+        _sum("headrace_share_held_records", "cluster", "group", "topic"),
+        f"{_GROUP} {{{{topic}}}}",
+        "Acquired by members, and not acknowledged.",
+    ),
+    Panel(
+        "Deliveries",
+        "cps",
+        (
+            (_rate("headrace_share_acquired_records_total", "instance"), "all {{instance}}"),
+            (_rate("headrace_share_redelivered_records_total", "instance"), "repeated {{instance}}"),
+        ),
+    ),
+    Panel(
+        "Lost locks, and delivery limits",
+        "cps",
+        (
+            (_rate("headrace_share_lock_timeouts_total", "instance"), "lock timeouts {{instance}}"),
+            (_rate("headrace_share_delivery_limits_total", "instance"), "records at the limit {{instance}}"),
+        ),
+        "Members are too slow, or cannot process a record.",
+    ),
+    _one("Sessions", "short", _each("headrace_share_sessions"), "{{cluster}} {{instance}}"),
+)
 _TRANSACTIONS = (
     Panel(
         "Open transactions",
@@ -220,8 +247,8 @@ _MACHINE = (
     _one("Log lines lost", "short", _each("headrace_log_lines_lost_total"), _SERVER),
 )
 _ROWS = (
-    ("Requests", _REQUESTS), ("Topics", _TOPICS), ("Groups", _GROUPS), ("Transactions", _TRANSACTIONS),
-    ("Storage", _STORAGE), ("Machine", _MACHINE),
+    ("Requests", _REQUESTS), ("Topics", _TOPICS), ("Groups", _GROUPS), ("Share groups", _SHARES),
+    ("Transactions", _TRANSACTIONS), ("Storage", _STORAGE), ("Machine", _MACHINE),
 )  # fmt: skip
 
 

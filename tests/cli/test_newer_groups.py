@@ -4,6 +4,7 @@ import pytest
 from confluent_kafka import Consumer
 from tests.harness.waiting import wait_for
 from tests.harness.wire import Wire
+from tests.kafka.sharer import Sharer
 
 from headrace.cli import newer_groups
 from headrace.cli.client import Client, KafkaServer
@@ -33,8 +34,28 @@ def test_a_group_of_another_kind_is_not_described(running: Server) -> None:
         newer_groups.consumer_group(KafkaServer(running.kafka), "not-there")
 
 
-def test_without_share_groups_none_are_listed(running: Server) -> None:
+def test_a_missing_share_group_is_none(running: Server) -> None:
     kafka = KafkaServer(running.kafka)
     client = Client(kafka)
-    assert newer_groups.share_groups(kafka, client) == []
     assert newer_groups.share_group(kafka, client, "not-there") is None
+
+
+def test_a_share_group_is_listed_and_described(running: Server) -> None:
+    kafka = KafkaServer(running.kafka)
+    with Wire(running.kafka) as wire:
+        wire.create("shared-out", 2)
+        sharer = Sharer(wire, "sharers", "shared-out")
+        sharer.beat()
+        client = Client(kafka)
+        assert newer_groups.Listed("sharers", "Stable") in newer_groups.share_groups(kafka, client)
+        found = newer_groups.share_group(kafka, client, "sharers")
+        assert found is not None
+        assert (found.state, found.assignor) == ("Stable", "simple")
+        [member] = found.members
+        assert (member.partitions, member.target) == ((("shared-out", 0), ("shared-out", 1)), None)
+        # No member has fetched.
+        assert newer_groups.share_offsets(kafka, "sharers") == [
+            newer_groups.ShareOffset("shared-out", 0, None, None),
+            newer_groups.ShareOffset("shared-out", 1, None, None),
+        ]
+        sharer.beat(-1)

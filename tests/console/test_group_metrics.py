@@ -1,4 +1,4 @@
-"""Metrics of groups by type and state."""
+"""Metrics of groups by type and state, and of the records of share groups."""
 
 from collections.abc import Iterator
 from http.client import HTTPConnection
@@ -7,7 +7,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from tests.harness.exposition import Samples, read
 from tests.harness.waiting import wait_for
-from tests.harness.wire import Wire
+from tests.harness.wire import Wire, batch
+from tests.kafka.sharer import RELEASE, Sharer, configure
 
 from headrace.protocol.messages import ConsumerGroupHeartbeatRequest
 from headrace.testing import InProcessServer
@@ -71,3 +72,30 @@ def test_assignments_by_the_server_are_timed(running: InProcessServer) -> None:
     assert value(samples, "group_assignment_duration_seconds_count") == 2
     assert value(samples, "groups", type="consumer", state="Stable") == 1
     assert value(samples, "group_members", group="served") == 1
+
+
+def test_a_record_is_counted_until_its_delivery_limit(running: InProcessServer) -> None:
+    with Wire(running.kafka) as wire:
+        wire.create("tasks")
+        configure(wire, "workers", share_auto_offset_reset="earliest", share_delivery_count_limit=2)
+        wire.produce("tasks", batch(b"a", b"b", b"c"))
+        assert value(scraped(running), "share_sessions") == 0
+        sharer = Sharer(wire, "workers", "tasks")
+        sharer.beat()
+        sharer.fetch(0)
+        samples = scraped(running)
+        assert value(samples, "share_sessions") == 1
+        assert value(samples, "share_held_records", group="workers", topic="tasks") == 3
+        assert value(samples, "share_acquired_records_total") == 3
+        assert value(samples, "share_redelivered_records_total") == 0
+        sharer.acknowledge({0: [(0, 0, [RELEASE])]})
+        sharer.fetch()
+        samples = scraped(running)
+        assert value(samples, "share_redelivered_records_total") == 1
+        sharer.acknowledge({0: [(0, 0, [RELEASE])]})
+        samples = scraped(running)
+        assert value(samples, "share_delivery_limits_total") == 1
+        assert value(samples, "share_lock_timeouts_total") == 0
+        running.clock.advance(31)
+        wait_for(lambda: value(scraped(running), "share_lock_timeouts_total") == 2, "the end of two locks")
+        assert value(scraped(running), "share_held_records", group="workers", topic="tasks") == 0

@@ -17,6 +17,7 @@ import msgspec
 import pytest
 from tests.harness.ports import free_ports
 from tests.harness.wire import Wire, batch
+from tests.kafka.sharer import Sharer
 from tests.kafka.transactions import TransactionalProducer
 from tests.oci.conftest import COMPARTMENT, Api
 
@@ -141,7 +142,7 @@ def prometheus(running: Server, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 @pytest.fixture(scope="module")
-def busy(running: Server, prometheus: Prometheus) -> Prometheus:
+def busy(running: Server, prometheus: Prometheus) -> Iterator[Prometheus]:
     """After a little of everything, between two scrapes."""
     prometheus.until('up{job="headrace"} == 1')
     with Wire(running.kafka) as wire:
@@ -170,9 +171,15 @@ def busy(running: Server, prometheus: Prometheus) -> Prometheus:
     assert api.consumer("commit", stream, cursor).status == 200
     api.put(stream, (None, b"c"))
     api.close()
-    prometheus.until('count_over_time(headrace_topic_records_in_total{topic="stream"}[1m]) > 3')
-    prometheus.until("headrace:group_lag_seconds:max")
-    return prometheus
+    # Its session ends with the connection.
+    with Wire(running.kafka) as sharing:
+        sharer = Sharer(sharing, "sharers", "watched")
+        sharer.beat()
+        sharer.fetch(0, 1)
+        prometheus.until('count_over_time(headrace_topic_records_in_total{topic="stream"}[1m]) > 3')
+        prometheus.until("headrace:group_lag_seconds:max")
+        prometheus.until("headrace_share_held_records")
+        yield prometheus
 
 
 @pytest.mark.apt

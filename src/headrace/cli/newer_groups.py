@@ -1,6 +1,6 @@
 """Consumer groups (KIP-848) and share groups (KIP-932), as far as the client library does not show them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -9,6 +9,7 @@ from headrace.cli import requests
 from headrace.cli.client import Client, KafkaServer
 from headrace.client.errors import Code
 from headrace.protocol.messages import (
+    AlterShareGroupOffsetsRequest,
     ConsumerGroupDescribeRequest,
     DescribeShareGroupOffsetsRequest,
     FindCoordinatorRequest,
@@ -126,6 +127,31 @@ def share_offsets(kafka: KafkaServer, group: str) -> list[ShareOffset]:
         ),
         key=lambda each: (each.topic, each.partition),
     )
+
+
+def begun(offsets: Iterable[ShareOffset]) -> dict[Partition, int]:
+    """Return the start offsets of partitions from which a member has fetched."""
+    return {(each.topic, each.partition): each.start_offset for each in offsets if each.start_offset is not None}
+
+
+def alter_share_offsets(kafka: KafkaServer, group: str, offsets: Mapping[Partition, int]) -> None:
+    """Set the start offsets of a share group without members. Raise CommandFailed."""
+    request = AlterShareGroupOffsetsRequest
+    topics: dict[str, list[AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestPartition]] = {}
+    for (topic, number), offset in offsets.items():
+        part = request.AlterShareGroupOffsetsRequestPartition(partition_index=number, start_offset=offset)
+        topics.setdefault(topic, []).append(part)
+    asked = [
+        request.AlterShareGroupOffsetsRequestTopic(topic_name=name, partitions=parts) for name, parts in topics.items()
+    ]
+    what = f"reset the start offsets of group {quoted(group)}"
+    node_id, _ = _coordinator(kafka, group, what)
+    answer = requests.ask(kafka, request(group_id=group, topics=asked), 0, what, node_id)
+    requests.check(answer.error_code, answer.error_message, what)
+    for topic in answer.responses:
+        for each in topic.partitions:
+            place = f"{what} in partition {each.partition_index} of {quoted(topic.topic_name)}"
+            requests.check(each.error_code, each.error_message, place)
 
 
 def _describe(group: str) -> str:

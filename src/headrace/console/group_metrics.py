@@ -1,14 +1,22 @@
-"""Metrics of the groups that this server coordinates, and their lag."""
+"""Metrics of the groups that this server coordinates, of their lag, and of share groups in its partitions."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from headrace.broker.group_lag import log_lags, topics_read
 from headrace.broker.time_lag import TimeLags
 from headrace.broker.virtual_clusters import DEFAULT
 from headrace.console.transaction_metrics import Brokers
 from headrace.metrics import families
-from headrace.metrics.families import Exposition, labels
+from headrace.metrics.counters import ShareCounters
+from headrace.metrics.families import Exposition, Family, labels
+
+_TOTALS: tuple[tuple[Family, Callable[[ShareCounters], int]], ...] = (
+    (families.SHARE_ACQUIRED, lambda counted: counted.acquired),
+    (families.SHARE_REDELIVERED, lambda counted: counted.redelivered),
+    (families.SHARE_EXPIRED, lambda counted: counted.expired),
+    (families.SHARE_GIVEN_UP, lambda counted: counted.given_up),
+)
 
 
 def write_groups(page: Exposition, brokers: Brokers) -> Iterator[None]:
@@ -54,4 +62,22 @@ def write_time_lags(page: Exposition, lags: TimeLags) -> Iterator[None]:
         where = "" if cluster == DEFAULT else cluster
         text = labels(cluster=where, group=group, topic=place.topic, partition=str(place.partition))
         page.sample(families.GROUP_LAG_SECONDS, seconds, text)
+        yield
+
+
+def write_shares(page: Exposition, brokers: Brokers) -> Iterator[None]:
+    """Add the sessions of share consumers, the records that they hold, and what became of records."""
+    for cluster, broker in brokers:
+        page.sample(families.SHARE_SESSIONS, len(broker.shares.sessions), labels(cluster=cluster))
+    for family, value in _TOTALS:
+        for cluster, broker in brokers:
+            page.sample(family, value(broker.shares.counters), labels(cluster=cluster))
+    yield
+    held: Counter[tuple[str, str, str]] = Counter()
+    for cluster, broker in brokers:
+        for share in broker.shares:
+            held[cluster, share.group, share.log.topic] += sum(run.length for run in share.runs() if run.held)
+            yield
+    for (cluster, group, topic), count in held.items():
+        page.sample(families.SHARE_HELD, count, labels(cluster=cluster, group=group, topic=topic))
         yield

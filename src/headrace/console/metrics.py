@@ -14,7 +14,7 @@ from headrace.broker.time_lag import TimeLags
 from headrace.broker.topics.cleaner import CleanerCounters
 from headrace.broker.topics.live import LiveTopic
 from headrace.broker.virtual_clusters import DEFAULT, VirtualClusters
-from headrace.console.group_metrics import write_groups, write_lags, write_time_lags
+from headrace.console.group_metrics import write_groups, write_lags, write_shares, write_time_lags
 from headrace.console.registry import PRINCIPAL, cluster_rule
 from headrace.console.sampler import in_pieces
 from headrace.console.server_data import process_facts
@@ -111,6 +111,7 @@ class MetricsPage:
         _write_dead_letters(page, [broker.dead_letters for _, broker in brokers])
         yield from _write_unopened(page, brokers)
         yield from write_groups(page, brokers)
+        yield from write_shares(page, brokers)
         yield from write_transactions(page, brokers)
         yield from _write_topics(page, brokers)
         yield from write_lags(page, brokers)

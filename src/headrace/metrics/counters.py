@@ -139,6 +139,22 @@ class DeadLetterCounters:
         """Failed attempts to copy some."""
 
 
+class ShareCounters:
+    """Records of share groups in the partitions that this server leads."""
+
+    __slots__ = ("acquired", "expired", "given_up", "redelivered")
+
+    def __init__(self) -> None:
+        self.acquired = 0
+        """Records that members acquired, each time."""
+        self.redelivered = 0
+        """Of these, records that were delivered before."""
+        self.expired = 0
+        """Records whose lock ended before an acknowledgement."""
+        self.given_up = 0
+        """Records that reached the delivery limit."""
+
+
 class Counters:
     """Counters of a server, except those of topics."""
 

@@ -201,6 +201,34 @@ GROUP_ASSIGNMENTS = Family(
     "Time of the events in which this server computed the assignment of a group. Classic groups have none: a member "
     "assigns their partitions.",
 )
+SHARE_SESSIONS = Family("headrace_share_sessions", Kind.GAUGE, (), "Sessions of share consumers with this broker.")
+SHARE_HELD = Family(
+    "headrace_share_held_records",
+    Kind.GAUGE,
+    ("group", "topic"),
+    "Records that members of a share group have acquired and not acknowledged, in partitions of this broker.",
+)
+SHARE_ACQUIRED = Family(
+    "headrace_share_acquired_records_total",
+    Kind.COUNTER,
+    (),
+    "Records that members of share groups acquired. A record counts each time.",
+)
+SHARE_REDELIVERED = Family(
+    "headrace_share_redelivered_records_total", Kind.COUNTER, (), "Of these, records that were delivered before."
+)
+SHARE_EXPIRED = Family(
+    "headrace_share_lock_timeouts_total",
+    Kind.COUNTER,
+    (),
+    "Records whose lock ended before an acknowledgement.",
+)
+SHARE_GIVEN_UP = Family(
+    "headrace_share_delivery_limits_total",
+    Kind.COUNTER,
+    (),
+    "Records that reached the delivery limit. No member gets them again.",
+)
 GROUP_LAG = Family(
     "headrace_group_lag",
     Kind.GAUGE,

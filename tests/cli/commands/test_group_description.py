@@ -6,6 +6,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 from tests.harness.waiting import wait_for
+from tests.harness.wire import Wire, batch
+from tests.kafka.sharer import ACCEPT, Sharer, configure
 
 from headrace.testing import Server
 
@@ -55,3 +57,32 @@ def test_an_empty_consumer_group_keeps_its_type(headrace: Any, running: Server) 
     assert headrace.json("groups", "lag", "served-before")[0]["state"] == "empty"
     headrace.run("groups", "delete", "served-before", "--yes")
     headrace.run("groups", "describe", "served-before", status=4)
+
+
+def test_a_share_group_has_start_offsets(headrace: Any, running: Server) -> None:
+    headrace.run("topics", "create", "to-do", "--partitions", "1")
+    with Wire(running.kafka) as wire:
+        configure(wire, "doers", share_auto_offset_reset="earliest")
+        wire.produce("to-do", batch(b"a", b"b", b"c"))
+        sharer = Sharer(wire, "doers", "to-do")
+        sharer.beat()
+        sharer.fetch(0)
+        sharer.acknowledge({0: [(0, 0, [ACCEPT])]})
+        described = headrace.json("groups", "describe", "doers")
+        shown = headrace.run("groups", "describe", "doers")
+        assert {"group": "doers", "state": "stable", "type": "share"} in headrace.json("groups", "list")
+        [lag] = headrace.json("groups", "lag", "doers")
+        assert (lag["topic"], lag["state"], lag["members"], lag["lag"]) == ("to-do", "stable", 1, 2)
+        headrace.run("groups", "reset", "doers", "--to-latest", "--execute", status=1)
+        assert "has 1 member" in headrace.err
+        sharer.beat(-1)
+    [member] = described["members"]
+    assert (described["type"], described["protocol"], member["member"]) == ("share", "simple", sharer.member)
+    assert member["partitions"] == [{"topic": "to-do", "partition": 0}]
+    assert described["positions"] == [{"topic": "to-do", "partition": 0, "start_offset": 1, "lag": 2}]
+    assert "total lag: 2" in shown
+    assert "Nothing was changed" in headrace.run("groups", "reset", "doers", "--to-earliest")
+    headrace.run("groups", "reset", "doers", "--to-earliest", "--execute")
+    assert headrace.json("groups", "describe", "doers")["positions"][0]["start_offset"] == 0
+    headrace.run("groups", "delete", "doers", "--yes")
+    assert "doers" not in headrace.run("groups", "list")

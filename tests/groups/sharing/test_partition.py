@@ -542,3 +542,18 @@ def test_a_batch_accepted_whole_leaves_nothing_and_alternating_types_a_run_each(
     partition.acquire("A", 500, [(500, 2499)], 2000, LOCK)
     assert partition.acknowledge("A", [AckBatch(500, 2499, b"\2\1" * 1000)], 1) is None
     assert len(_write(partition)) <= 4 * 2000
+
+
+def test_records_at_the_delivery_limit_are_counted_unless_the_list_is_rejected() -> None:
+    partition = _partition("0 0 3a1", delivery_limit=2)
+    partition.acquire("m", 0, [(0, 2)], 1, LOCK, exact=True)
+    rejected = partition.acknowledge("m", [AckBatch(0, 0, b"\2"), AckBatch(1, 1, b"\1")], 0)
+    assert rejected is AckProblem.INVALID_RECORD_STATE
+    assert partition.take_given_up() == 0
+    assert partition.acknowledge("m", [AckBatch(0, 0, b"\2")], 0) is None
+    assert partition.take_given_up() == 1
+    _write(partition)
+    partition.acquire("m", 1, [(1, 2)], 1, LOCK, exact=True)
+    partition.expire(LOCK)
+    assert partition.take_given_up() == 1
+    assert partition.take_given_up() == 0

@@ -21,7 +21,9 @@ from headrace.broker.sharing.dead_letters import DeadLetterCopies, DeadLetterTop
 from headrace.broker.sharing.share import ShareFound
 from headrace.groups.configs import GroupConfig
 from headrace.groups.sharing.partition import AckBatch, AckProblem, Acquired, SharePartition, ShareSettings
+from headrace.groups.sharing.runs import Run
 from headrace.groups.sharing.state import NOT_BEGUN, ShareState
+from headrace.metrics.counters import ShareCounters
 from headrace.topics.committed_batches import HiddenBatches, is_control, is_transactional
 from headrace.topics.errors import Fenced, NotLeader, StorageUnavailable, TopicError, UnknownTopic
 
@@ -45,6 +47,7 @@ class ShareLog:
         clock: Clock,
         begin: Callable[[LeaderPartition, GroupConfig], Awaitable[int]],
         dead_letters: DeadLetterTopics,
+        counters: ShareCounters | None = None,
     ) -> None:
         """Create it; `ready` loads it.
 
@@ -58,6 +61,7 @@ class ShareLog:
         self._config = config
         self._clock = clock
         self._begin = begin
+        self._counters = counters or ShareCounters()
         self._core: SharePartition | None = None
         self._settings = ShareSettings()
         self._leader_epoch = -1
@@ -66,6 +70,8 @@ class ShareLog:
         """Term of the leader, which fences its writes."""
         self._loading: SingleFlight[None, None] = SingleFlight(lambda _: self._load(), joins=True)
         self._reading = False
+        self._retry: Timer | None = None
+        """Wakes members after a read that failed."""
         self._waiting: list[asyncio.Future[Exception | None]] = []
         """Acknowledgements for the next write."""
         self._writing: asyncio.Task[None] | None = None
@@ -141,9 +147,10 @@ class ShareLog:
         self._core = None
         self._leader_epoch = -1
         self._letters.close()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._timer, self._retry):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._retry = None
         self._answer(self._waiting, error)
         self._waiting = []
 
@@ -158,6 +165,16 @@ class ShareLog:
     def lock_ms(self) -> int:
         """Duration of a lock."""
         return self._config().share_record_lock_duration_ms
+
+    def runs(self) -> tuple[Run, ...]:
+        """Return the states of all records in flight. Empty until a member has fetched."""
+        return () if self._core is None else tuple(self._core.runs)
+
+    @property
+    def start(self) -> int:
+        """First offset that is not done (SPSO). Call it only if `is_ready`."""
+        assert self._core is not None
+        return max(self._core.spso, self.log.log_start)
 
     def has_some(self) -> bool:
         """Whether a fetch would find something, as far as memory tells."""
@@ -203,7 +220,7 @@ class ShareLog:
             batches, _ = log.read_cached(offset, most_bytes, whole_first=True, isolation=isolation)
             if isolation == UNCOMMITTED or not any(map(is_transactional, batches)):
                 return batches, _NOTHING
-        self._reading = True
+        self._reading, failed = True, False
         try:
             if batches is None:
                 batches, _ = await log.read_stored(offset, most_bytes, isolation=isolation)
@@ -212,11 +229,25 @@ class ShareLog:
             end = span_of(batches[-1])[1] + 1
             aborted = await aborted_transactions(log, offset, end, partial(producers_of, batches))
             known = aborted_are_known(log, offset, end, local_start)
+            failed = not known
             return (batches, HiddenBatches(aborted)) if known else ([], _NOTHING)
+        except TopicError:
+            failed = True
+            raise
         finally:
             self._reading = False
-            # Others found nothing during this read.
+            self._wake_others(later=failed)
+
+    def _wake_others(self, *, later: bool) -> None:
+        """Wake members that found nothing during a read. After a failure, they would read again without a pause."""
+        if not later:
             self.watchers.notify(1)
+        elif self._retry is None:
+            self._retry = self._clock.call_at(self._clock.ticks_ms() + _AGAIN_MS, self._read_again)
+
+    def _read_again(self) -> None:
+        self._retry = None
+        self.watchers.notify(1)
 
     def _acquire(
         self,
@@ -237,6 +268,11 @@ class ShareLog:
         ]
         until = self._clock.ticks_ms() + self.lock_ms
         acquired = core.acquire(member, read_from, spans, most_records, until, exact=exact, skipped=hidden)
+        for each in acquired:
+            length = each.last - each.first + 1
+            self._counters.acquired += length
+            if each.delivery_count > 1:
+                self._counters.redelivered += length
         self._arm(until)
         chunks = list(_overlapping(batches, spans, acquired))
         return ShareFound(chunks, sum(map(len, chunks)), acquired)
@@ -308,7 +344,9 @@ class ShareLog:
         core = self._current()
         if core is None:
             return
-        core.expire(self._clock.ticks_ms())
+        now_ms = self._clock.ticks_ms()
+        self._counters.expired += sum(run.length for run in core.runs if run.held and run.until <= now_ms)
+        core.expire(now_ms)
         self._write_soon()
         deadline = core.deadline
         if deadline is not None:
@@ -317,6 +355,8 @@ class ShareLog:
     # Writes
 
     def _write_soon(self) -> None:
+        if self._core is not None:
+            self._counters.given_up += self._core.take_given_up()
         if self._writing is None and self._core is not None and self._core.has_changes:
             self._writing = asyncio.get_running_loop().create_task(self._write(self._core))
 

@@ -12,6 +12,7 @@ from headrace.cli import group_lag, newer_groups
 from headrace.cli.client import Client, KafkaServer, client_options, complete_groups, complete_topics
 from headrace.cli.command import YES, CommandFailed, Status, TeachingGroup, command, confirm
 from headrace.cli.commands.dead_letters import dead_letters
+from headrace.cli.commands.group_alteration import alter
 from headrace.cli.commands.group_description import describe, whole
 from headrace.cli.commands.reset import reset
 from headrace.cli.output import console, print_json, print_table
@@ -208,7 +209,7 @@ def _print_lag(seen: list[GroupLag], rates: Rates) -> None:
 
 @click.group("groups", cls=TeachingGroup)
 def groups() -> None:
-    """List, describe, reset and delete groups."""
+    """List, describe, configure, reset and delete groups."""
 
 
 @groups.command(
@@ -238,6 +239,7 @@ def list_(kafka: KafkaServer, as_json: bool) -> None:
 groups.add_command(dead_letters)
 groups.add_command(describe)
 groups.add_command(lag)
+groups.add_command(alter)
 groups.add_command(reset)
 
 

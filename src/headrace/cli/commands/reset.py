@@ -8,7 +8,7 @@ import msgspec
 from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from headrace.cli import group_lag
+from headrace.cli import group_lag, newer_groups
 from headrace.cli.client import Client, KafkaServer, client_options, complete_groups, complete_topics, in_pieces
 from headrace.cli.command import CommandFailed, Status, command
 from headrace.cli.group_lag import Partition
@@ -58,24 +58,34 @@ def reset(
     kafka: KafkaServer,
     as_json: bool,
 ) -> None:
-    """Show new committed offsets for GROUP, and set them with --execute. The group must have no members."""
+    """Show new committed offsets for GROUP, and set them with --execute. The group must have no members.
+
+    Of a share group, these are its start offsets. All records from there on are delivered again.
+    """
     target = _target(to_earliest, to_latest, to_offset, to_time, by_duration)
     client = Client(kafka)
     found = client.result(client.admin.describe_consumer_groups([group])[group], f"describe group {quoted(group)}")
     committed = group_lag.positions(client, group)
+    shared = None
+    if found.state == ConsumerGroupState.DEAD and not committed:
+        shared = newer_groups.share_group(kafka, client, group)
+    if shared is not None:
+        committed = newer_groups.begun(newer_groups.share_offsets(kafka, group))
     if not committed and not topics:
-        if found.state == ConsumerGroupState.DEAD:
+        if shared is None and found.state == ConsumerGroupState.DEAD:
             raise client.no_group(group)
         raise CommandFailed(f"group {quoted(group)} has no committed offsets yet: name a topic with --topic")
     partitions = _partitions(client, topics) if topics else sorted(p for p in committed if _is_there(client, p))
-    if found.members and execute:
-        many = len(found.members)
+    many = len(found.members if shared is None else shared.members)
+    if many and execute:
         raise CommandFailed(
             f"group {quoted(group)} has {many} member{'s' * (many > 1)}, which would continue from their own offsets: "
             "stop them first"
         )
     moves = _moves(client, target, partitions, committed)
-    if execute:
+    if execute and shared is not None:
+        newer_groups.alter_share_offsets(kafka, group, {(move.topic, move.partition): move.to for move in moves})
+    elif execute:
         _move(client, group, moves)
     if as_json:
         print_json({"group": group, "executed": execute, "positions": msgspec.to_builtins(moves)})
@@ -85,7 +95,6 @@ def reset(
         [msgspec.structs.astuple(move) for move in moves],
     )
     if not execute:
-        many = len(found.members)
         busy = f" Stop its {many} member{'s' * (many > 1)} first." if many else ""
         click.echo(f"\nNothing was changed; --execute resets the committed offsets of {shown(group)}.{busy}")
 

@@ -30,11 +30,13 @@ from headrace.console.registry import (
 from headrace.console.server_data import broker_text
 from headrace.console.views.group_members import KINDS, Standing, member_rows, standing
 from headrace.console.views.overview import chart
+from headrace.console.views.share_groups import share_view
 from headrace.console.views.topics import shape_of
 from headrace.groups.classic.states import in_words
 from headrace.groups.description import GroupDescription
 from headrace.groups.model import GroupKind, TopicPartition
 from headrace.groups.offsets import Target
+from headrace.groups.sharing.group import ShareGroup
 from headrace.security.access.required_acls import Operation, ResourceType
 from headrace.text import times
 from headrace.text.escaping import quoted
@@ -166,6 +168,8 @@ async def _view(ask: ViewRequest, refused: str = "") -> View:
     name, broker, sampler = ask.path["name"], ask.broker, ask.figures.sampler
     described = _described(ask)
     runner = broker.groups.runner(name)
+    if runner is not None and isinstance(runner.machine.part, ShareGroup):
+        return await share_view(ask, runner.machine.part)
     known_members = standing(None if runner is None else runner.machine)
     present = await group_lag.shares(described, broker.lane.pace())
     await ask.figures.time_lags.refresh()

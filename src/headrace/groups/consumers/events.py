@@ -1,6 +1,6 @@
 """Events of a consumer group (KIP-848), their results, and commands for its runner."""
 
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from uuid import UUID
 
 import msgspec
@@ -102,6 +102,8 @@ class Assign(Command, frozen=True):
     targets: Mapping[str, Mapping[int, MemberKey]]
     instances: Mapping[MemberKey, str]
     """Instance IDs of static members."""
+    held: Mapping[str, Mapping[str, Sequence[int]]] = {}
+    """Member -> topic -> partitions. Of a share group, instead of the three before it."""
 
 
 class Assigned(msgspec.Struct, frozen=True):

@@ -95,6 +95,7 @@ class SharePartition:
         self._settings = settings
         self._runs = Runs.load(state)
         self._in_flight = False
+        self._given_up = 0
         self._undecided_ends()
 
     # Reading.
@@ -154,6 +155,11 @@ class SharePartition:
             if run.state is RecordState.DEAD and run.decision is None
         ]
 
+    def take_given_up(self) -> int:
+        """Return the number of records that reached the delivery limit since the last call."""
+        taken, self._given_up = self._given_up, 0
+        return taken
+
     # Acquiring.
 
     def acquire(
@@ -204,6 +210,13 @@ class SharePartition:
 
         Offsets below the SPSO have no effect. RENEW needs `renew_until`. The window bounds the cost.
         """
+        given_up = self._given_up
+        problem = self._decide(member, batches, now, renew_until)
+        if problem is not None:
+            self._given_up = given_up
+        return problem
+
+    def _decide(self, member: str, batches: Sequence[AckBatch], now: int, renew_until: int | None) -> AckProblem | None:
         changes: list[Run] = []
         before = -1
         for batch in batches:
@@ -230,7 +243,7 @@ class SharePartition:
         self._runs.replace(
             [
                 # An ended lock: after a lost write, `expire` decides again.
-                Run(run.first, run.last, run.state, run.count).decided(self._after(run.count))
+                Run(run.first, run.last, run.state, run.count).decided(self._after(run))
                 for run in self._runs
                 if run.held and run.member == member
             ]
@@ -238,7 +251,7 @@ class SharePartition:
 
     def expire(self, now: int) -> None:
         """Release records with ended locks."""
-        self._runs.replace([run.decided(self._after(run.count)) for run in self._runs if run.held and run.until <= now])
+        self._runs.replace([run.decided(self._after(run)) for run in self._runs if run.held and run.until <= now])
 
     def dead_lettered(self, first: int, last: int) -> None:
         """Mark records as done that have been copied."""
@@ -280,21 +293,24 @@ class SharePartition:
         if kind == _RENEW and renew_until is not None:
             return Run(run.first, run.last, run.state, run.count, run.member, renew_until)
         if kind == _RELEASE:
-            return run.decided(self._after(run.count))
+            return run.decided(self._after(run))
         return run.decided(self._archived if kind == _REJECT else RecordState.DONE)
 
     @property
     def _archived(self) -> RecordState:
         return RecordState.DEAD if self._settings.dead_letters else RecordState.DONE
 
-    def _after(self, count: int) -> RecordState:
-        return RecordState.AVAILABLE if count < self._settings.delivery_limit else self._archived
+    def _after(self, run: Run) -> RecordState:
+        if run.count < self._settings.delivery_limit:
+            return RecordState.AVAILABLE
+        self._given_up += run.length
+        return self._archived
 
     def _undecided_ends(self) -> None:
         # A leader ended during the last delivery.
         self._runs.replace(
             [
-                Run(run.first, run.last, RecordState.ACQUIRED, run.count).decided(self._archived)
+                Run(run.first, run.last, RecordState.ACQUIRED, run.count).decided(self._after(run))
                 for run in self._runs
                 if run.state is RecordState.AVAILABLE and run.count >= self._settings.delivery_limit
             ]
