@@ -185,7 +185,8 @@ GROUPS = Family(
     "headrace_groups",
     Kind.GAUGE,
     ("type", "state"),
-    "Groups that this broker coordinates, by type and state as in ListGroups. A group with only OCI instances is `classic` until a consumer joins.",
+    "Groups that this broker coordinates, by type and state as in ListGroups. A group with only OCI instances is "
+    "`classic` until a consumer joins.",
 )
 GROUP_MEMBERS = Family("headrace_group_members", Kind.GAUGE, ("group",), "Members, or OCI instances, of a group.")
 GROUP_REBALANCES = Family(
