@@ -46,7 +46,7 @@ MOST_BYTES = 1 << 20
 """Bytes of a request: one acknowledgement type for each of a million records."""
 _EXACT = 1
 """`share_acquire_mode` in which `max_records` is a strict limit."""
-_WAITING_BYTES = 300
+_WAITING_BYTES = 600
 """Memory for each partition while a fetch waits."""
 _CROWDED_MS = 100
 """Maximum wait in ms if `RequestContext.may_wait` refuses a longer one."""
