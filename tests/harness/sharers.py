@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from headrace.groups.configs import Configs, GroupConfig
+from headrace.groups.consumers.events import Assign
 from headrace.groups.effects import Effect
 from headrace.groups.events import DropTopic, Event, TimerFired
 from headrace.groups.group import Group
@@ -30,6 +31,8 @@ class ShareContext:
         self.topics: dict[str, TopicFacts] = {}
         self.timers: dict[TimerKey, int] = {}
         self.writes = 0
+        self.assigning: list[Assign] = []
+        """Computations of targets outside the event loop."""
         self._results: dict[int, Any] = {}
         self._tokens = count(1)
         self.group = Group(NAME, self.settings, configs=self.configs)
@@ -59,10 +62,11 @@ class ShareContext:
         assert isinstance(result, ShareHeartbeatResult)
         return result
 
-    def alter(self, **partitions: tuple[int, ...]) -> Any:
-        """Alter offsets of partitions."""
+    def alter(self, offset: int = 0, **partitions: tuple[int, ...]) -> Any:
+        """Alter partitions to the same offset."""
         facts = {name: self.topics[name] for name in partitions}
-        return self.ask(AlterShareOffsets(token=next(self._tokens), partitions=partitions, facts=facts))
+        offsets = {name: dict.fromkeys(indexes, offset) for name, indexes in partitions.items()}
+        return self.ask(AlterShareOffsets(token=next(self._tokens), partitions=offsets, facts=facts))
 
     def ask(self, request: Any) -> Any:
         """Send a request with a token, and return its result."""
@@ -114,3 +118,5 @@ class ShareContext:
                     self.timers[key] = deadline_ms
                 case CancelTimer(key):
                     self.timers.pop(key, None)
+                case Assign():
+                    self.assigning.append(effect)

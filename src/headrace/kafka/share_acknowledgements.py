@@ -4,10 +4,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from headrace.broker.sharing.session import Place, SessionError, SessionProblem, ShareSession
+from headrace.broker.sharing.share import Share
 from headrace.groups.sharing.partition import AckBatch, AckProblem
 from headrace.kafka.errors import Code, code_of
 from headrace.kafka.server.request_context import RequestContext
-from headrace.topics.errors import StorageUnavailable, TopicError
+from headrace.topics.errors import StorageUnavailable, TopicError, UnknownTopic
 
 _SESSIONS = {problem: Code[problem.name] for problem in SessionProblem}
 _PROBLEMS = {problem: Code[problem.name] for problem in AckProblem}
@@ -50,13 +51,19 @@ async def acknowledge(
     shares = context.broker.shares
 
     async def one(place: Place) -> tuple[Code, str | None]:
+        share: Share | None = None
+        problem: AckProblem | Exception | None
         try:
             share = shares.find(session.group, place)
             if not share.is_ready:
                 await share.ready()
         except TopicError as error:
-            return _code_of(error), str(error)
-        problem = await share.acknowledge(session.member_id, given[place], renewing=renewing)
+            problem = error
+        else:
+            problem = await share.acknowledge(session.member_id, given[place], renewing=renewing)
+        if share is not None and isinstance(problem, UnknownTopic):
+            # Clients may name any partition. The table must not keep those that the group does not have.
+            shares.forget(share)
         if isinstance(problem, AckProblem):
             return _PROBLEMS[problem], _WHY[problem]
         return _code_of(problem), None if problem is None else str(problem)

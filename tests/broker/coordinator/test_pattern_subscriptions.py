@@ -124,13 +124,27 @@ async def test_what_was_asked_again_is_answered_again() -> None:
 async def test_a_member_that_was_not_accepted_is_forgotten() -> None:
     world = World("a1")
     world.rights = {"ana": {"a1"}}
-    world.patterns.note("g", "m", ANA)
-    world.patterns.settle("g", "m")
+    before = world.patterns.note("g", "m", ANA)
+    world.patterns.settle("g", "m", before)
     world.patterns.resolve("g", {"m": "a."})
     assert await world.taken() == []
-    world.patterns.note("g", "m", ANA)
-    world.patterns.settle("g", "m")
+    world.patterns.settle("g", "m", ANA)
     assert len(await world.taken()) == 1
+
+
+async def test_a_refused_heartbeat_of_another_principal_changes_no_topics() -> None:
+    world = World("a1", "a2")
+    world.rights = {"ana": {"a1"}, "ben": {"a1", "a2"}}
+    world.patterns.resolve("g", {"m": "a."})
+    world.patterns.settle("g", "m", ANA)
+    assert await world.taken() == [("g", {"m": {"a1"}})]
+    before = world.patterns.note("g", "m", BEN)
+    world.patterns.settle("g", "m", before)
+    assert await world.taken() == []
+    world.patterns.resolve("g", {"m": ""})
+    world.patterns.settle("g", "m", ANA)
+    world.patterns.resolve("g", {"m": "a."})
+    assert await world.taken() == [], "nothing is kept of a member without a pattern"
 
 
 async def test_members_with_the_same_topics_share_them() -> None:

@@ -283,3 +283,22 @@ async def test_it_retires_after_dead_letters_are_copied(world: World) -> None:
     await settled()
     assert world.topics.taken == [(0, 1, 1)]
     assert world.stored.encode() == "1 2 6a1"
+
+
+async def test_a_read_that_fails_does_not_wake_members_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member that waits would read again, fail again, and so on without a pause."""
+
+    async def unavailable(*_: object, **__: object) -> None:
+        await asyncio.sleep(0)
+        raise StorageUnavailable("no answer")
+
+    monkeypatch.setattr(world.log, "cached", lambda _: False)
+    monkeypatch.setattr(world.log, "read_stored", unavailable)
+    for _ in range(3):
+        with pytest.raises(StorageUnavailable):
+            await world.fetch("a")
+        assert world.woken == []
+    world.clock.advance(1_000)
+    assert world.woken == [1]
+    monkeypatch.undo()
+    assert await world.fetch("a") == [(0, 7, 1)]

@@ -1,5 +1,6 @@
 """Share sessions: epochs, limits, and the order in which partitions are served."""
 
+from functools import partial
 from uuid import UUID
 
 import pytest
@@ -78,3 +79,20 @@ def test_all_sessions_together_have_so_many_partitions(monkeypatch: pytest.Monke
     assert problem(lambda: known.add(second, [(TOPIC, 0), (TOPIC, 1)])) is full
     known.end(first)
     known.add(second, [(TOPIC, 1), (TOPIC, 2)])
+
+
+def test_one_session_has_so_many_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "MOST_OF_SESSION", 2)
+    known = made()
+    first, second = known.open("g", "a"), known.open("g", "b")
+    full = SessionProblem.SHARE_SESSION_LIMIT_REACHED
+    assert problem(lambda: known.add(first, [(TOPIC, 0), (TOPIC, 1), (TOPIC, 2)])) is full
+    known.add(second, [(TOPIC, 0)])
+
+
+def test_the_connection_of_a_replaced_session_forgets_it() -> None:
+    known = made()
+    ended: list[int] = []
+    for number in range(3):
+        known.open("g", "m").ended = partial(ended.append, number)
+    assert ended == [0, 1]

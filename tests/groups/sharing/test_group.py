@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.harness.sharers import SESSION_MS, ShareContext
 
+from headrace.broker.coordinator.assignments import computed
 from headrace.groups.classic.states import GroupState
 from headrace.groups.configs import GroupConfig, NewerGroupSettings
-from headrace.groups.consumers.events import TopicsChanged
+from headrace.groups.consumers.events import Assigned, TopicsChanged
 from headrace.groups.errors import GroupError
 from headrace.groups.events import DeleteGroup
 from headrace.groups.model import GroupKind, GroupSettings
@@ -144,6 +145,18 @@ def test_subscriptions_have_a_maximum_of_bytes() -> None:
     assert ctx.beat("a", 1, *names).error is GroupError.GROUP_MAX_SIZE_REACHED
 
 
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_texts_of_members_have_a_maximum_of_bytes(epoch: int) -> None:
+    ctx = ShareContext(GroupSettings(max_metadata_bytes=20_000))
+    ctx.topic("flights", 1)
+    assert ctx.beat("m" * 10_000, 0, "flights").error is GroupError.GROUP_MAX_SIZE_REACHED
+    ctx.beat("a", 0, "flights")
+    assert ctx.beat("a", epoch, rack="r" * 10_000, named=None if epoch else ["flights"]).error is (
+        GroupError.GROUP_MAX_SIZE_REACHED
+    )
+    assert ctx.beat("a", -1, rack="r" * 10_000).error is None, "a member can always leave"
+
+
 def test_a_silent_member_goes_after_its_session(ctx: ShareContext) -> None:
     ctx.beat("a", 0, "flights")
     ctx.beat("b", 0, "flights")
@@ -225,6 +238,43 @@ def test_topics_come_grow_and_go(ctx: ShareContext) -> None:
     assert ctx.beat("a", 3).assignment is None
 
 
+def test_the_target_of_a_large_group_is_computed_outside_the_event_loop(ctx: ShareContext) -> None:
+    ctx.topic("wide", 20_000)
+
+    def finish(*, works: bool = True) -> None:
+        assign = ctx.assigning.pop()
+        assert not ctx.assigning, "one at a time"
+        ctx.post(Assigned(assign, computed(assign) if works else None))
+
+    joined = ctx.beat("a", 0, "wide")
+    assert (joined.member_epoch, joined.assignment, joined.waits) == (1, (), True)
+    finish()
+    assigned = ctx.beat("a", 1)
+    assert [len(indexes) for _, indexes in assigned.assignment or ()] == [20_000]
+    assert assigned.member_epoch == 2
+    for name in ("b", "c"):
+        assert ctx.beat(name, 0, "wide").assignment == ()
+    assert not ctx.assigning, "a large group gets a target less often"
+    ctx.wait(1_000)
+    ctx.beat("c", -1)
+    finish(works=False)
+    ctx.wait(1_000)
+    finish()
+    assert [len(indexes) for _, indexes in ctx.beat("b", 2).assignment or ()] == [10_000]
+
+
+def test_a_computation_of_a_group_that_was_loaded_again_is_ignored(ctx: ShareContext) -> None:
+    ctx.topic("wide", 20_000)
+    ctx.beat("a", 0, "wide")
+    (assign,) = ctx.assigning
+    ctx.restart()
+    ctx.post(TopicsChanged({"wide": ctx.topics["wide"]}))
+    ctx.post(Assigned(assign, computed(assign)))
+    assert ctx.beat("a", 1).waits
+    ctx.post(Assigned(ctx.assigning[1], computed(ctx.assigning[1])))
+    assert ctx.beat("a", 1).assignment
+
+
 def test_a_topic_that_is_created_again_has_other_states(ctx: ShareContext) -> None:
     before = ctx.beat("a", 0, "flights")
     ctx.topic("flights", 4, number=2)
@@ -249,6 +299,14 @@ def test_only_an_empty_groups_offsets_can_be_altered(ctx: ShareContext) -> None:
     ctx.beat("a", -1)
     ctx.restart()
     assert ctx.alter(flights=(1,)).states[0].epoch > epochs[1]
+
+
+def test_an_altered_offset_stays_known(ctx: ShareContext) -> None:
+    """Storage may refuse it at first. A member must not begin elsewhere then, or records are skipped."""
+    ctx.alter(7, flights=(1,))
+    ctx.restart()
+    begins = {each.partition: each.begin for each in ctx.beat("a", 0, "flights").states}
+    assert begins == {index: 7 if index == 1 else None for index in begins}
 
 
 def test_only_an_empty_groups_offsets_can_be_deleted(ctx: ShareContext) -> None:

@@ -7,7 +7,7 @@ import pytest
 from headrace.groups.sharing.model import StoredSharer, StoredShareTopic
 from headrace.storage.layout import registry
 
-TOPIC = StoredShareTopic(topic="a:b", topic_id=UUID(int=7), partitions=3, epoch=5, altered={1: 9})
+TOPIC = StoredShareTopic(topic="a:b", topic_id=UUID(int=7), partitions=3, epoch=5, altered={1: 9}, begins={1: 4})
 SHARER = StoredSharer(member_id="ü:1", client_id="c", client_host="h", topics=("a",), epoch=2, previous_epoch=1)
 
 

@@ -1,10 +1,12 @@
 """AlterShareGroupOffsets on the wire (reference: Apache Kafka 4.3.1)."""
 
 import pytest
+import redis
 from tests.harness.wire import Wire, batch
 from tests.kafka.sharer import ACCEPT, Sharer, acquired, alter, configure, described
 
 from headrace.kafka.errors import Code
+from headrace.testing import Server
 
 
 @pytest.fixture
@@ -40,3 +42,16 @@ def test_a_leader_that_serves_the_group_begins_again(wire: Wire, topic: str, sha
     assert described(wire, topic)[topic, 0] == (2, 2)
     assert acquired(sharer.fetch(wait_ms=5_000)) == [(2, 3, 1)]
     assert described(wire, topic)[topic, 0] == (2, 2)
+
+
+def test_an_offset_that_storage_refused_applies_to_the_next_member(wire: Wire, topic: str, running: Server) -> None:
+    """The member would begin at the end of the log otherwise, and the group skip the records before it."""
+    sharer = Sharer(wire, topic, wire.create(topic))
+    wire.produce(topic, batch(*[b"x"] * 10))
+    with redis.Redis.from_url(running.storage) as link:
+        key = next(link.scan_iter(f"*{topic}*:state", count=1_000)).removesuffix(b":state") + b":shares"
+        link.set(key, "not a hash")
+        assert alter(wire, topic, topic, p0=4).error_code != 0
+        link.delete(key)
+    sharer.beat()
+    assert acquired(sharer.fetch(0)) == [(4, 9, 1)]

@@ -87,18 +87,22 @@ class PatternSubscriptions:
         members = self._groups.get(group)
         return members is not None and member_id in members
 
-    def note(self, group: str, member_id: str, subscriber: Subscriber) -> None:
-        """Note who sends a heartbeat of a member that has a pattern, or is about to."""
+    def note(self, group: str, member_id: str, subscriber: Subscriber) -> Subscriber | None:
+        """Note who sends a heartbeat of a member that has a pattern, or is about to. Return who sent the last one."""
         member = group, member_id
-        if self._subscribers.get(member) != subscriber:
+        before = self._subscribers.get(member)
+        if before != subscriber:
             self._subscribers[member] = subscriber
             if self.knows(group, member_id):
                 self._look_at(group, member_id)
+        return before
 
-    def settle(self, group: str, member_id: str) -> None:
-        """Forget who sent a heartbeat if its pattern was not accepted."""
-        if not self.knows(group, member_id):
+    def settle(self, group: str, member_id: str, subscriber: Subscriber | None) -> None:
+        """Note who sent the last heartbeat that was accepted, if the member has a pattern, and forget it otherwise."""
+        if subscriber is None or not self.knows(group, member_id):
             self._subscribers.pop((group, member_id), None)
+        else:
+            self.note(group, member_id, subscriber)
 
     def resolve(self, group: str, patterns: Mapping[str, str]) -> None:
         """Find the topics of these members' patterns, now and after each change (`Resolve`)."""

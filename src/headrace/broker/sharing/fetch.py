@@ -16,7 +16,7 @@ from headrace.broker.runtime.clock import Clock, Timer
 from headrace.broker.runtime.scheduler import CooperativeScheduler
 from headrace.broker.sharing.session import Place, ShareSession
 from headrace.broker.sharing.share import Share, ShareFound
-from headrace.topics.errors import TopicError
+from headrace.topics.errors import TopicError, UnknownTopic
 
 _LEAST_READ = 1 << 20
 """Bytes read from a log at most, unless a fetch wants more: one batch may be that large."""
@@ -42,13 +42,17 @@ class ShareFetch:
         session: ShareSession,
         limits: ShareFetchLimits,
         find: Callable[[str, Place], Share],
+        unknown: Callable[[Share], None],
         code_of: Callable[[Exception], int],
         *,
         clock: Clock,
         budget: ReadBudget,
         lane: CooperativeScheduler,
     ) -> None:
-        """`find` returns a share partition of a group, or raises TopicError or PermissionError."""
+        """`find` returns a share partition of a group, or raises TopicError or PermissionError.
+
+        `unknown` is called with one that the group does not have.
+        """
         self.found: dict[Place, ShareFound] = {}
         """Partitions with records."""
         self.errors: dict[Place, Exception] = {}
@@ -60,6 +64,7 @@ class ShareFetch:
         self._session = session
         self._limits = limits
         self._find = find
+        self._unknown = unknown
         self._code_of = code_of
         self._clock = clock
         self._budget = budget
@@ -121,6 +126,9 @@ class ShareFetch:
 
     async def _watch(self) -> None:
         async for place in self._lane.pace().each(self._session.in_turn()):
+            if place in self.errors:
+                # This fetch repeats the error soon.
+                continue
             try:
                 share = self._find(self._session.group, place)
             except (TopicError, PermissionError):
@@ -155,15 +163,21 @@ class ShareFetch:
             self.held = size
 
     async def _ready(self, place: Place) -> Share | None:
+        share: Share | None = None
         try:
             share = self._find(self._session.group, place)
             if not share.is_ready:
                 await share.ready()
         except (TopicError, PermissionError) as error:
-            self.errors[place] = error
+            self._fail(place, share, error)
             return None
         self.errors.pop(place, None)
         return share
+
+    def _fail(self, place: Place, share: Share | None, error: Exception) -> None:
+        self.errors[place] = error
+        if share is not None and isinstance(error, UnknownTopic):
+            self._unknown(share)
 
     async def _take(self, place: Place, share: Share, granted: int) -> bool:
         """Acquire records of a partition. Return whether the limits leave room for another one."""
@@ -175,7 +189,7 @@ class ShareFetch:
                 self._session.member_id, limits.max_records - self._records, room, exact=limits.exact
             )
         except TopicError as error:
-            self.errors[place] = error
+            self._fail(place, share, error)
             return True
         if found.unfinished:
             self._due[place] = None

@@ -70,6 +70,8 @@ class ShareLog:
         """Term of the leader, which fences its writes."""
         self._loading: SingleFlight[None, None] = SingleFlight(lambda _: self._load(), joins=True)
         self._reading = False
+        self._retry: Timer | None = None
+        """Wakes members after a read that failed."""
         self._waiting: list[asyncio.Future[Exception | None]] = []
         """Acknowledgements for the next write."""
         self._writing: asyncio.Task[None] | None = None
@@ -145,9 +147,10 @@ class ShareLog:
         self._core = None
         self._leader_epoch = -1
         self._letters.close()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._timer, self._retry):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._retry = None
         self._answer(self._waiting, error)
         self._waiting = []
 
@@ -217,7 +220,7 @@ class ShareLog:
             batches, _ = log.read_cached(offset, most_bytes, whole_first=True, isolation=isolation)
             if isolation == UNCOMMITTED or not any(map(is_transactional, batches)):
                 return batches, _NOTHING
-        self._reading = True
+        self._reading, failed = True, False
         try:
             if batches is None:
                 batches, _ = await log.read_stored(offset, most_bytes, isolation=isolation)
@@ -226,11 +229,25 @@ class ShareLog:
             end = span_of(batches[-1])[1] + 1
             aborted = await aborted_transactions(log, offset, end, partial(producers_of, batches))
             known = aborted_are_known(log, offset, end, local_start)
+            failed = not known
             return (batches, HiddenBatches(aborted)) if known else ([], _NOTHING)
+        except TopicError:
+            failed = True
+            raise
         finally:
             self._reading = False
-            # Others found nothing during this read.
+            self._wake_others(later=failed)
+
+    def _wake_others(self, *, later: bool) -> None:
+        """Wake members that found nothing during a read. After a failure, they would read again without a pause."""
+        if not later:
             self.watchers.notify(1)
+        elif self._retry is None:
+            self._retry = self._clock.call_at(self._clock.ticks_ms() + _AGAIN_MS, self._read_again)
+
+    def _read_again(self) -> None:
+        self._retry = None
+        self.watchers.notify(1)
 
     def _acquire(
         self,

@@ -16,6 +16,8 @@ FIRST_EPOCH = 0
 FINAL_EPOCH = -1
 """Session epoch of a request that ends it."""
 _LAST_EPOCH = 2**31 - 1
+MOST_OF_SESSION = 50_000
+"""Partitions of one session. Some steps of its fetches look at all of them at once."""
 MOST_PARTITIONS = 500_000
 """Partitions of all sessions of a virtual cluster on one broker. Each takes about 200 bytes."""
 
@@ -39,11 +41,13 @@ class SessionError(Exception):
 class ShareSession:
     """The session of one member on one connection."""
 
-    __slots__ = ("epoch", "group", "member_id", "partitions", "served", "told")
+    __slots__ = ("ended", "epoch", "group", "member_id", "partitions", "served", "told")
 
     def __init__(self, group: str, member_id: str) -> None:
         self.group = group
         self.member_id = member_id
+        self.ended: Callable[[], None] | None = None
+        """Called when it has ended or was replaced, so that its connection forgets it."""
         self.epoch = 1
         """Session epoch of the next request."""
         self.partitions: dict[Place, None] = {}
@@ -111,11 +115,11 @@ class ShareSessions:
         return session
 
     def add(self, session: ShareSession, places: Iterable[Place]) -> None:
-        """Add partitions. Raises SessionError if all sessions together have too many."""
+        """Add partitions. Raises SessionError if the session, or all together, have too many."""
         for place in places:
             if place in session.partitions:
                 continue
-            if self._partitions >= MOST_PARTITIONS:
+            if self._partitions >= MOST_PARTITIONS or len(session.partitions) >= MOST_OF_SESSION:
                 raise SessionError(SessionProblem.SHARE_SESSION_LIMIT_REACHED)
             session.partitions[place] = None
             self._partitions += 1
@@ -133,6 +137,8 @@ class ShareSessions:
         if session in self:
             del self._sessions[session.group, session.member_id]
             self.forget(session, tuple(session.partitions))
+            if session.ended is not None:
+                session.ended()
             self._groups[session.group] -= 1
             if not self._groups[session.group]:
                 del self._groups[session.group]

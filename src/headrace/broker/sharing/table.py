@@ -1,6 +1,6 @@
 """All share partitions and share sessions of a virtual cluster on this broker."""
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
 
 import structlog
@@ -21,11 +21,13 @@ from headrace.groups.model import GroupSettings
 from headrace.groups.sharing.events import PartitionState
 from headrace.groups.sharing.state import NOT_BEGUN, ShareState
 from headrace.metrics.counters import ShareCounters
-from headrace.topics.errors import Fenced, UnknownTopicId
+from headrace.topics.errors import Fenced, StorageUnavailable, UnknownTopicId
 from headrace.topics.native import SharePosition
 
 FindTime = Callable[[LeaderPartition, int], Awaitable[FoundOffset]]
 """Returns the first offset at or after a time (ms)."""
+MOST_OPEN = 200_000
+"""Share partitions in memory of a virtual cluster on one broker. Each takes about 3 kB."""
 _log = structlog.get_logger("headrace.broker.sharing")
 
 
@@ -55,34 +57,54 @@ class ShareTable:
         self._dead_letters = dead_letters
         self._begun: dict[tuple[str, str], int] = {}
         """Group and stream -> state epoch that storage has at least, of groups that this broker coordinates."""
-        self._shares: dict[tuple[str, str], Share] = {}
+        self._shares: dict[str, dict[str, Share]] = {}
         """By group and stream."""
+        self._open_ones = 0
         self.counters = ShareCounters()
         """Of logs. Redis delivers the records of native topics."""
         self.sessions = ShareSessions(lambda: settings.newer.share_max_sessions)
 
     def __iter__(self) -> Iterator[ShareLog]:
-        return iter([share for share in self._shares.values() if isinstance(share, ShareLog)])
+        return iter([each for own in self._shares.values() for each in own.values() if isinstance(each, ShareLog)])
 
     def opened(self, group: str, partition: Partition) -> ShareLog | None:
         """Return a share partition of a log that is in memory."""
-        share = self._shares.get((group, partition.stream))
+        share = self._shares.get(group, {}).get(partition.stream)
         return share if isinstance(share, ShareLog) and share.log is partition.log else None
 
     def find(self, group: str, place: Place) -> Share:
-        """Return a share partition, opened if needed. Raises UnknownTopic, UnknownTopicId, NotLeader."""
+        """Return a share partition, opened if needed.
+
+        Raises:
+            UnknownTopic, UnknownTopicId, NotLeader. StorageUnavailable: too many are open.
+        """
         topic_id, index = place
         live = self._topics.with_id(topic_id.bytes)
         if live is None:
             raise UnknownTopicId(f"no topic has the ID {topic_id}")
         partition = live.partition(index)
         partition.check_led()
-        share = self._shares.get((group, partition.stream))
-        if share is None or share.log is not (partition.log or partition):
-            if share is not None:
-                share.close()
-            share = self._shares[group, partition.stream] = self._open(group, partition)
+        share = self._shares.get(group, {}).get(partition.stream)
+        if share is not None and share.log is not (partition.log or partition):
+            self.forget(share)
+            share = None
+        if share is None:
+            if self._open_ones >= MOST_OPEN:
+                raise StorageUnavailable("share groups have too many partitions open on this broker: try again later")
+            share = self._open(group, partition)
+            self._shares.setdefault(group, {})[partition.stream] = share
+            self._open_ones += 1
         return share
+
+    def forget(self, share: Share) -> None:
+        """Close a share partition, such as one that its group does not have. Do nothing if it is closed."""
+        own = self._shares.get(share.group, {})
+        if own.get(share.log.stream) is share:
+            del own[share.log.stream]
+            self._open_ones -= 1
+            if not own:
+                del self._shares[share.group]
+            share.close()
 
     def _open(self, group: str, partition: Partition) -> Share:
         config = partial(self._configs.of, group)
@@ -109,25 +131,26 @@ class ShareTable:
 
     # States, as the coordinator of their group
 
-    async def begin(
-        self, group: str, states: Iterable[PartitionState], offsets: Mapping[tuple[str, int], int] | None = None
-    ) -> None:
-        """Begin states of share partitions, at the given offsets by topic and partition. Raises TopicError.
+    async def begin(self, group: str, states: Iterable[PartitionState], *, altered: bool = False) -> None:
+        """Begin states of share partitions. Raises TopicError.
 
-        A state that has begun in its epoch stays as it is.
+        A state that has begun in its epoch stays as it is. On a native topic, only a call with `altered` sets the
+        group to altered offsets.
         """
-        begins = offsets or {}
 
         async def one(state: PartitionState) -> None:
-            partition, place = self._partition(state), (state.topic, state.partition)
+            partition = self._partition(state)
             if partition is None or self._begun.get((group, partition.stream), -1) >= state.epoch:
                 return
             stream = partition.stream
             try:
                 if partition.log is None:
-                    await self._natives.begin(group, partition, self._configs.of(group), begins.get(place))
+                    offset = state.begin if altered else None
+                    await self._natives.begin(group, partition, self._configs.of(group), offset)
                 else:
-                    await self._storage.init(stream, group, ShareState(state.epoch, begins.get(place, NOT_BEGUN)))
+                    # An altered offset that was not stored must not be lost: the group would skip records.
+                    begin = NOT_BEGUN if state.begin is None else state.begin
+                    await self._storage.init(stream, group, ShareState(state.epoch, begin))
             except Fenced:
                 # The clock of the coordinator that began the later one was ahead.
                 _log.warning("the share partition has a later state", group=group, stream=stream, epoch=state.epoch)
@@ -177,10 +200,8 @@ class ShareTable:
                 share.retire(partial(self._close, share))
 
     def _of(self, group: str) -> list[Share]:
-        return [share for (name, _), share in self._shares.items() if name == group]
+        return list(self._shares.get(group, {}).values())
 
     def _close(self, share: Share) -> None:
-        place = share.group, share.log.stream
-        if not self.sessions.has_any(share.group) and self._shares.get(place) is share:
-            del self._shares[place]
-            share.close()
+        if not self.sessions.has_any(share.group):
+            self.forget(share)

@@ -41,6 +41,8 @@ class PartitionState(msgspec.Struct, frozen=True, gc=False):
     partition: int
     epoch: int
     """State epoch."""
+    begin: int | None = None
+    """Altered offset at which the state begins. None: as `share.auto.offset.reset` says."""
 
 
 class ShareHeartbeatResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,8 +65,8 @@ class AlterShareOffsets(msgspec.Struct, frozen=True, kw_only=True):
     """AlterShareGroupOffsets: begin at other offsets. A group that does not exist is created."""
 
     token: Hashable
-    partitions: Mapping[str, tuple[int, ...]]
-    """Existing partitions by topic."""
+    partitions: Mapping[str, Mapping[int, int]]
+    """Offsets of existing partitions by topic."""
     facts: Mapping[str, TopicFacts]
     """All these topics."""
 

@@ -7,10 +7,12 @@ heartbeat. An empty group stays until it is deleted.
 from collections.abc import Iterable, Mapping
 from uuid import UUID
 
+import msgspec
+
 from headrace.groups import timers
 from headrace.groups.classic.states import GroupState
 from headrace.groups.configs import Configs
-from headrace.groups.consumers.events import ConsumerNotice, ConsumerRequest, TopicsChanged
+from headrace.groups.consumers.events import Assigned, ConsumerNotice, ConsumerRequest, TopicsChanged
 from headrace.groups.description import Client, GroupDescription, Moved, described_as_share
 from headrace.groups.effects import DeleteGroupResult
 from headrace.groups.errors import GroupError
@@ -27,7 +29,6 @@ from headrace.groups.model import (
     TopicFacts,
     TopicPartition,
 )
-from headrace.groups.sharing import assignor
 from headrace.groups.sharing.events import (
     LEAVE_EPOCH,
     AlterShareOffsets,
@@ -38,8 +39,10 @@ from headrace.groups.sharing.events import (
     ShareHeartbeatResult,
     ShareOffsetsResult,
 )
-from headrace.groups.sharing.member import Assigned, Sharer, size_of
+from headrace.groups.sharing.member import Assigned as Given
+from headrace.groups.sharing.member import Sharer, charged
 from headrace.groups.sharing.model import StoredSharer, StoredShareTopic
+from headrace.groups.sharing.target import AGAIN_MS, Target
 from headrace.groups.timers import TimerKey, TimerKind
 from headrace.groups.turn import Turn
 from headrace.machines.deadlines import Deadlines
@@ -69,9 +72,7 @@ class ShareGroup:
         self._deadlines = deadlines
         self._facts: dict[str, TopicFacts] = {}
         """Existing topics that members have subscribed to."""
-        self._target: assignor.Shares = {}
-        self._aimed_ms: int | None = None
-        """When the last target was computed (ticks)."""
+        self._target = Target()
         self._state_epoch = 0
 
     def restore(self, stored: StoredGroup, turn: Turn) -> None:
@@ -89,7 +90,7 @@ class ShareGroup:
                 self.topics[field.topic] = field
                 self._facts[field.topic] = TopicFacts(field.topic_id, field.partitions)
                 self._state_epoch = max(self._state_epoch, field.epoch, *field.altered.values())
-        self._target = {member_id: dict(member.assigned) for member_id, member in self.members.items()}
+        self._target.shares = {member_id: dict(member.assigned) for member_id, member in self.members.items()}
         if any(member.epoch != self.target_epoch for member in self.members.values()):
             # The target of the others is not stored. It may have partitions that no member has now.
             self.epoch = self.target_epoch + 1
@@ -111,6 +112,8 @@ class ShareGroup:
                     self._fired(key, turn)
             case TopicsChanged(facts):
                 self._learn(facts, turn)
+            case Assigned():
+                self._assigned(event, turn)
             case DropTopic():
                 self._drop_topic(event, turn)
 
@@ -138,7 +141,7 @@ class ShareGroup:
         self._aim(turn, changed=changed)
         moved = member.epoch != self.target_epoch
         if moved:
-            member.move_to(self.target_epoch, self._target.get(member.member_id, {}))
+            member.move_to(self.target_epoch, self._target.shares.get(member.member_id, {}))
         if member.stored != before:
             turn.save(SaveField(member.stored))
         self._watch(member.member_id, turn)
@@ -165,13 +168,21 @@ class ShareGroup:
                 f"it, {member.previous_epoch}. The member must give up its partitions and join again."
             )
             return GroupError.FENCED_MEMBER_EPOCH, fenced
-        return None if request.topics is None else self._no_room(request, member, turn)
+        grows = request.member_epoch != LEAVE_EPOCH and (request.topics is not None or request.rack_id is not None)
+        return self._no_room(request, member, turn) if grows else None
 
     def _no_room(self, request: ShareHeartbeat, member: Sharer | None, turn: Turn) -> tuple[GroupError, str] | None:
         most = self._settings.newer.share_max_size
         if member is None and len(self.members) >= most:
             return GroupError.GROUP_MAX_SIZE_REACHED, f"The share group has reached its maximum of {most} members."
-        growth = size_of(request.topics or ()) - (0 if member is None else size_of(member.topics))
+        topics: frozenset[str] | tuple[str, ...] | None = request.topics
+        rack_id = request.rack_id
+        if member is not None:
+            topics = member.topics if topics is None else topics
+            rack_id = member.rack_id if rack_id is None else rack_id
+        growth = charged(request.member_id, rack_id, topics or ()) - (0 if member is None else member.size)
+        if growth <= 0:
+            return None
         full = self.member_bytes + growth > self._settings.max_metadata_bytes or not turn.may_grow(growth)
         return (GroupError.GROUP_MAX_SIZE_REACHED, "The subscription is too large.") if full else None
 
@@ -185,7 +196,7 @@ class ShareGroup:
             states=states,
         )
 
-    def _given(self, assigned: Assigned) -> tuple[Assignment, tuple[PartitionState, ...]]:
+    def _given(self, assigned: Given) -> tuple[Assignment, tuple[PartitionState, ...]]:
         assignment: list[tuple[UUID, tuple[int, ...]]] = []
         states: list[PartitionState] = []
         for name, indexes in assigned.items():
@@ -215,7 +226,7 @@ class ShareGroup:
 
     def _remove(self, member_id: str, turn: Turn) -> None:
         member = self.members.pop(member_id)
-        self._target.pop(member_id, None)
+        self._target.shares.pop(member_id, None)
         turn.cancel_timer(timers.session(member_id))
         turn.save(DropField(member.stored.field))
         self._moved.went[member_id] = self._client(member)
@@ -237,9 +248,8 @@ class ShareGroup:
         """Raise the group's epoch if something `changed`, and compute a target as soon as the interval allows."""
         if changed:
             self.epoch += 1
-        if self.epoch > self.target_epoch:
-            pause_ms = self._configs.of(self.name).share_assignment_interval_ms
-            due_ms = turn.ticks_ms if self._aimed_ms is None else self._aimed_ms + pause_ms
+        if self.epoch > self.target_epoch and not self._target.is_computing:
+            due_ms = self._target.due_ms(turn.ticks_ms, self._configs.of(self.name).share_assignment_interval_ms)
             if due_ms <= turn.ticks_ms or not self.members:
                 turn.cancel_timer(timers.target())
                 self._compute(turn)
@@ -249,16 +259,33 @@ class ShareGroup:
             self._save_header(turn)
 
     def _compute(self, turn: Turn) -> None:
-        self._aimed_ms = turn.ticks_ms
-        moved = self.target_epoch != self.epoch
-        self.target_epoch = self.epoch
-        held = {member_id: self._target.get(member_id, member.assigned) for member_id, member in self.members.items()}
-        self._target = assignor.assign(
-            {member_id: member.topics for member_id, member in self.members.items()},
-            {name: facts.partitions for name, facts in self._facts.items()},
-            held,
-        )
-        for name in {name for shares in self._target.values() for name in shares}:
+        partitions = {name: facts.partitions for name, facts in self._facts.items()}
+        assign = self._target.begin(self.members, partitions, self.epoch, turn.ticks_ms)
+        if assign is None:
+            self._move_target(turn)
+            return
+        turn.command(assign)
+        if self.target_epoch == 0:
+            # A member must not stay at the epoch with which it joins. It has no partitions until the end.
+            self._target.apply({}, self.members, self._facts)
+            self._move_target(turn)
+            self.epoch += 1
+            self._target.epoch = self.epoch
+
+    def _assigned(self, event: Assigned, turn: Turn) -> None:
+        if not self._target.ends(event, turn.ticks_ms):
+            return
+        if event.targets is None:
+            turn.set_timer(timers.target(), AGAIN_MS)
+            return
+        self._target.apply(event.targets, self.members, self._facts)
+        self._move_target(turn)
+        self._aim(turn)
+
+    def _move_target(self, turn: Turn) -> None:
+        moved = self.target_epoch != self._target.epoch
+        self.target_epoch = self._target.epoch
+        for name in {name for shares in self._target.shares.values() for name in shares}:
             self._keep_states(name, self._facts[name], turn)
         if moved:
             self._save_header(turn)
@@ -309,12 +336,11 @@ class ShareGroup:
         if known is not None and known.topic_id == facts.topic_id:
             if known.partitions >= facts.partitions:
                 return
-            epoch, altered = known.epoch, known.altered
+            self.topics[name] = msgspec.structs.replace(known, partitions=facts.partitions)
         else:
-            epoch, altered = self._next_state_epoch(turn), {}
-        self.topics[name] = StoredShareTopic(
-            topic=name, topic_id=facts.topic_id, partitions=facts.partitions, epoch=epoch, altered=altered
-        )
+            self.topics[name] = StoredShareTopic(
+                topic=name, topic_id=facts.topic_id, partitions=facts.partitions, epoch=self._next_state_epoch(turn)
+            )
         turn.save(SaveField(self.topics[name]))
 
     def _next_state_epoch(self, turn: Turn) -> int:
@@ -345,17 +371,15 @@ class ShareGroup:
             self._keep_states(name, request.facts[name], turn)
         epoch = self._next_state_epoch(turn)
         states: list[PartitionState] = []
-        for name, indexes in request.partitions.items():
+        for name, offsets in request.partitions.items():
             topic = self.topics[name]
-            topic = self.topics[name] = StoredShareTopic(
-                topic=name,
-                topic_id=topic.topic_id,
-                partitions=topic.partitions,
-                epoch=topic.epoch,
-                altered={**topic.altered, **dict.fromkeys(indexes, epoch)},
+            topic = self.topics[name] = msgspec.structs.replace(
+                topic,
+                altered={**topic.altered, **dict.fromkeys(offsets, epoch)},
+                begins={**topic.begins, **offsets},
             )
             turn.save(SaveField(topic))
-            states += _states(topic, indexes)
+            states += _states(topic, offsets)
         if not self.exists:
             self._save_header(turn)
         turn.reply(request.token, ShareOffsetsResult(states=tuple(states)))
@@ -383,6 +407,7 @@ class ShareGroup:
             turn.save(DropGroup())
             self._deadlines.cancel_all()
             self.topics.clear()
+            self._target.cancel()
             self.exists = False
             turn.reply(request.token, DeleteGroupResult())
 
@@ -455,7 +480,10 @@ class ShareGroup:
 
 
 def _states(topic: StoredShareTopic, indexes: Iterable[int]) -> list[PartitionState]:
-    return [PartitionState(topic.topic, topic.topic_id, index, topic.state_epoch(index)) for index in indexes]
+    return [
+        PartitionState(topic.topic, topic.topic_id, index, topic.state_epoch(index), topic.begins.get(index))
+        for index in indexes
+    ]
 
 
 def _invalid(request: ShareHeartbeat) -> str:

@@ -40,6 +40,8 @@ class StoredShareTopic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """State epoch of the partitions."""
     altered: dict[int, int] = {}
     """Partition -> its state epoch, if its offset was altered later."""
+    begins: dict[int, int] = {}
+    """Partition -> the altered offset. Its state may not have been stored."""
 
     @property
     def field(self) -> str:

@@ -2,6 +2,7 @@
 
 Behavior
 - Only of a group without members. One that does not exist is created.
+- If storage refuses an offset, an error follows, but the next member may begin there.
 - A leader that serves the group still reads the new offset at its next write, which is refused.
 """
 
@@ -18,6 +19,7 @@ from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.server.timeouts import OF_CHANGES
 from headrace.protocol.messages import AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse
 from headrace.security.access.required_acls import Operation, ResourceType
+from headrace.topics.errors import TopicError, cut
 
 Response = AlterShareGroupOffsetsResponse
 Topic = Response.AlterShareGroupOffsetsResponseTopic
@@ -65,17 +67,19 @@ async def handle(request: AlterShareGroupOffsetsRequest, context: RequestContext
         for each in topic.partitions:
             if 0 <= each.partition_index < len(live.partitions) and each.start_offset >= 0:
                 offsets[topic.topic_name, each.partition_index] = each.start_offset
-    partitions: dict[str, list[int]] = {}
-    for name, index in offsets:
-        partitions.setdefault(name, []).append(index)
-    altered = {name: tuple(indexes) for name, indexes in partitions.items()}
+    altered: dict[str, dict[int, int]] = {}
+    for (name, index), offset in offsets.items():
+        altered.setdefault(name, {})[index] = offset
     result = await context.ask_group(
         request.group_id, AlterShareOffsets(token=context, partitions=altered, facts=facts)
     )
     assert isinstance(result, ShareOffsetsResult)
     if result.error is not None:
         return Response(error_code=code_of(result.error), error_message=result.message or None)
-    await context.broker.shares.begin(request.group_id, result.states, offsets)
+    try:
+        await context.broker.shares.begin(request.group_id, result.states, altered=True)
+    except TopicError as error:
+        return Response(error_code=code_of(error), error_message=cut(str(error)))
     if offsets:
         context.changed(f"offsets of share group {request.group_id} altered")
     return Response(

@@ -58,31 +58,25 @@ async def handle(request: ConsumerGroupHeartbeatRequest, context: RequestContext
             message = f"SubscribedTopicRegex `{pattern[:_SHOWN]}` is not a valid regular expression: {error}."
             return Response(error_code=Code.INVALID_REGULAR_EXPRESSION, error_message=cut(message))
     groups, group = context.broker.groups, request.group_id
-    if pattern or groups.patterns.knows(group, member_id):
-        groups.patterns.note(group, member_id, Subscriber(context.principal, context.channel.client_host))
     names = request.subscribed_topic_names
-    result = await context.ask_group(
-        group,
-        ConsumerHeartbeat(
-            token=context,
-            member_id=member_id,
-            member_epoch=request.member_epoch,
-            instance_id=request.instance_id,
-            rack_id=request.rack_id,
-            rebalance_timeout_ms=request.rebalance_timeout_ms,
-            topics=None if names is None else tuple(names),
-            pattern=pattern,
-            server_assignor=request.server_assignor,
-            owned=None if request.topic_partitions is None else await _owned(request.topic_partitions, context),
-            client_id=(context.client_id or "")[:_MOST_CLIENT_ID],
-            client_host=f"/{context.channel.client_host}",
-            connection=context.channel.number,
-            facts=await _facts(names, context) if names else {},
-        ),
+    heartbeat = ConsumerHeartbeat(
+        token=context,
+        member_id=member_id,
+        member_epoch=request.member_epoch,
+        instance_id=request.instance_id,
+        rack_id=request.rack_id,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        topics=None if names is None else tuple(names),
+        pattern=pattern,
+        server_assignor=request.server_assignor,
+        owned=None if request.topic_partitions is None else await _owned(request.topic_partitions, context),
+        client_id=(context.client_id or "")[:_MOST_CLIENT_ID],
+        client_host=f"/{context.channel.client_host}",
+        connection=context.channel.number,
+        facts=await _facts(names, context) if names else {},
     )
-    assert isinstance(result, ConsumerHeartbeatResult)
+    result = await _asked(group, heartbeat, context)
     if result.error is not None:
-        groups.patterns.settle(group, member_id)
         return Response(error_code=code_of(result.error), error_message=cut(result.message) or None)
     waits, left = result.waits, result.member_epoch < JOIN_EPOCH
     return Response(
@@ -91,6 +85,23 @@ async def handle(request: ConsumerGroupHeartbeatRequest, context: RequestContext
         heartbeat_interval_ms=0 if left else groups.heartbeat_interval_ms(group, GroupKind.CONSUMER, waits=waits),
         assignment=None if result.assignment is None else await _assignment(result.assignment, context),
     )
+
+
+async def _asked(group: str, heartbeat: ConsumerHeartbeat, context: RequestContext) -> ConsumerHeartbeatResult:
+    """Send a heartbeat to its group. Only one that it accepts changes whose topics the member's pattern has."""
+    patterns, member_id = context.broker.groups.patterns, heartbeat.member_id
+    subscriber = Subscriber(context.principal, context.channel.client_host)
+    before = patterns.note(group, member_id, subscriber) if heartbeat.pattern else None
+    accepted = False
+    try:
+        result = await context.ask_group(group, heartbeat)
+        assert isinstance(result, ConsumerHeartbeatResult)
+        accepted = result.error is None
+    finally:
+        # A request may also be given up, or its member leave.
+        if heartbeat.pattern or accepted:
+            patterns.settle(group, member_id, subscriber if accepted else before)
+    return result
 
 
 async def _owned(owned: Iterable[ConsumerGroupHeartbeatRequest.TopicPartitions], context: RequestContext) -> Assignment:

@@ -18,6 +18,7 @@ from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.server.timeouts import OF_CHANGES
 from headrace.protocol.messages import DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse
 from headrace.security.access.required_acls import Operation
+from headrace.topics.errors import TopicError, cut
 
 Response = DeleteShareGroupOffsetsResponse
 Topic = Response.DeleteShareGroupOffsetsResponseTopic
@@ -49,7 +50,11 @@ async def handle(request: DeleteShareGroupOffsetsRequest, context: RequestContex
     assert isinstance(result, ShareOffsetsResult)
     if result.error is not None:
         return Response(error_code=code_of(result.error), error_message=result.message or None)
-    await broker.shares.drop(request.group_id, result.states)
+    try:
+        await broker.shares.drop(request.group_id, result.states)
+    except TopicError as error:
+        # What remains is outdated: the next member begins under a later state epoch.
+        return Response(error_code=code_of(error), error_message=cut(str(error)))
     deleted = {state.topic: state.topic_id for state in result.states}
     if deleted:
         context.changed(f"offsets of share group {request.group_id} deleted")

@@ -4,16 +4,20 @@ Behavior
 - Without topics, all topics of the group. A group that does not exist, or of another kind, has none.
 - The start offset is the first one that is not done. It is -1 before a member has fetched from the partition.
 - Topics that the client may not describe are left out.
+- A group or partition that is named more than once is described once.
+- Groups that exceed the memory for responses (`headrace.reads.bytes`) in one request are POLICY_VIOLATION.
 
 Version notes
 - 1: lag: records that are not done, in flight or not. -1: unknown (KIP-1226).
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
+from operator import attrgetter
 from typing import Any
 
 from headrace.broker.admin.acl_authorizer import Grants
 from headrace.broker.partition.source import UNCOMMITTED
+from headrace.groups.errors import GroupError
 from headrace.groups.sharing.group import ShareGroup
 from headrace.groups.sharing.model import StoredShareTopic
 from headrace.groups.sharing.state import NOT_BEGUN
@@ -57,7 +61,9 @@ def _hide(response: Response, _: RequestContext, grants: Grants) -> Iterator[Non
         group.topics = shown
 
 
-_EACH = Each("groups", "groups", _refused, _places)
+_PART_BYTES = 400
+"""Memory of a partition in the response."""
+_EACH = Each("groups", "groups", _refused, _places, key=attrgetter("group_id"))
 
 
 @register(
@@ -70,31 +76,44 @@ _EACH = Each("groups", "groups", _refused, _places)
     element_bytes=4,
     bound=OF_GROUPS,
 )
-def handle(_: DescribeShareGroupOffsetsRequest, context: RequestContext) -> AnswerItem:
+async def handle(request: DescribeShareGroupOffsetsRequest, context: RequestContext) -> AnswerItem:
     """Describe the offsets of share groups."""
     known = context.broker.groups
+    errors: dict[str, GroupError | None] = {}
+    sizes: dict[str, int] = {}
+    async for asked in context.pace().each(request.groups):
+        errors[asked.group_id] = await known.ready(asked.group_id)
+        part = known.part(asked.group_id)
+        places = _places_of(part, asked) if isinstance(part, ShareGroup) else {}
+        sizes[asked.group_id] = _PART_BYTES * sum(map(len, places.values()))
+    fitting = await context.reserve_parts(sizes)
 
     async def describe(asked: Any) -> Group:
-        error = await known.ready(asked.group_id)
+        if asked.group_id not in fitting:
+            return _refused(asked, Code.POLICY_VIOLATION)
+        error = errors[asked.group_id]
         if error is not None:
             return _refused(asked, code_of(error))
         part = known.part(asked.group_id)
         if not isinstance(part, ShareGroup):
             return _refused(asked, Code.NONE)
-        named = (
-            {name: range(topic.partitions) for name, topic in sorted(part.topics.items())}
-            if asked.topics is None
-            else {topic.topic_name: topic.partitions for topic in asked.topics}
-        )
+        places = _places_of(part, asked)
         described = [
-            await _topic(part, name, indexes, context) async for name, indexes in context.pace().each(named.items())
+            await _topic(part, name, indexes, context) async for name, indexes in context.pace().each(places.items())
         ]
         return Group(group_id=asked.group_id, topics=described, error_message=None)
 
     return describe
 
 
-async def _topic(group: ShareGroup, name: str, indexes: Any, context: RequestContext) -> Topic:
+def _places_of(group: ShareGroup, asked: Any) -> Mapping[str, Collection[int]]:
+    """Return the partitions to describe by topic, each once."""
+    if asked.topics is None:
+        return {name: range(topic.partitions) for name, topic in sorted(group.topics.items())}
+    return {topic.topic_name: dict.fromkeys(topic.partitions) for topic in asked.topics}
+
+
+async def _topic(group: ShareGroup, name: str, indexes: Collection[int], context: RequestContext) -> Topic:
     live = context.broker.topics.find_referred(name)
     topic = group.topics.get(name)
 

@@ -143,17 +143,16 @@ def _session(request: ShareFetchRequest, context: RequestContext) -> ShareSessio
     if request.share_session_epoch != FIRST_EPOCH:
         return shares.sessions.find(group, member_id, request.share_session_epoch)
     session = shares.sessions.open(group, member_id)
-    context.channel.cleanups.add(
-        ("share session", context.broker.cluster, group, member_id), partial(shares.end, session)
-    )
+    cleanups, key = context.channel.cleanups, ("share session", context.broker.cluster, group, member_id)
+    cleanups.add(key, partial(shares.end, session))
+    # A session on another connection may replace it.
+    session.ended = partial(cleanups.discard, key)
     return session
 
 
 def end(session: ShareSession, context: RequestContext) -> None:
     """End a session. What its member still holds is available again."""
-    broker = context.broker
-    broker.shares.end(session)
-    context.channel.cleanups.discard(("share session", broker.cluster, session.group, session.member_id))
+    context.broker.shares.end(session)
 
 
 def _fetch(
@@ -176,6 +175,7 @@ def _fetch(
         session,
         limits,
         _Finder(context).find,
+        broker.shares.forget,
         _code_of,
         clock=broker.clock,
         budget=broker.reads,

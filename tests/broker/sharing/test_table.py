@@ -1,0 +1,90 @@
+"""The table of share partitions: what clients name does not stay in memory."""
+
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+from tests.harness.logs import opened
+from tests.harness.memory import MemoryStorage
+
+from headrace.broker.runtime.budget import ReadBudget
+from headrace.broker.runtime.scheduler import CooperativeScheduler
+from headrace.broker.sharing import table as sharing
+from headrace.broker.sharing.fetch import ShareFetch, ShareFetchLimits
+from headrace.broker.sharing.table import ShareTable
+from headrace.groups.configs import Configs
+from headrace.groups.model import GroupSettings
+from headrace.groups.sharing.events import PartitionState
+from headrace.testing.clock import ManualClock
+from headrace.topics.errors import StorageUnavailable, UnknownTopic
+
+TOPIC = UUID(int=1)
+PLACE = (TOPIC, 0)
+
+
+class World:
+    """A table with one topic of one partition."""
+
+    def __init__(self) -> None:
+        self.storage = MemoryStorage()
+        self.clock = ManualClock()
+        self.lane = CooperativeScheduler()
+        self.table: ShareTable
+
+    async def open(self) -> None:
+        self.log = await opened(self.storage, "t:0")
+        partition: Any = SimpleNamespace(log=self.log, stream="t:0", check_led=lambda: None)
+        live: Any = SimpleNamespace(partition=lambda _: partition, partitions=[partition])
+        topics: Any = SimpleNamespace(with_id=lambda topic_id: live if topic_id == TOPIC.bytes else None)
+        unused: Any = SimpleNamespace(add=lambda _: None)
+        self.table = ShareTable(
+            topics, self.storage.shares, Configs(), GroupSettings(), self.clock, self.lane, unused, unused, unused
+        )
+
+    async def fetch(self, group: str) -> ShareFetch:
+        """A fetch of a session that is new, and stays."""
+        session = self.table.sessions.open(group, "m")
+        self.table.sessions.add(session, [PLACE])
+        fetch = ShareFetch(
+            session,
+            ShareFetchLimits(0, 1 << 20, 10, exact=False),
+            self.table.find,
+            self.table.forget,
+            lambda _: 3,
+            clock=self.clock,
+            budget=ReadBudget(1 << 30),
+            lane=self.lane,
+        )
+        await fetch.run()
+        return fetch
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    made = World()
+    await made.open()
+    yield made
+    made.log.close()
+
+
+async def test_a_partition_that_the_group_does_not_have_is_forgotten(world: World) -> None:
+    for number in range(3):
+        fetch = await world.fetch(f"g{number}")
+        assert isinstance(fetch.errors[PLACE], UnknownTopic)
+    assert list(world.table) == []
+    await world.table.begin("g1", [PartitionState("t", TOPIC, 0, 1, begin=0)])
+    assert not (await world.fetch("g1")).errors
+    assert [share.group for share in world.table] == ["g1"]
+
+
+async def test_so_many_are_open_and_no_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharing, "MOST_OPEN", 1)
+    await world.table.begin("a", [PartitionState("t", TOPIC, 0, 1, begin=0)])
+    await world.fetch("a")
+    assert isinstance((await world.fetch("b")).errors[PLACE], StorageUnavailable)
+    session = world.table.sessions.find("a", "m", 1)
+    world.table.end(session)
+    assert list(world.table) == [], "it closes with the last session of its group"
+    assert isinstance((await world.fetch("b")).errors[PLACE], UnknownTopic)
