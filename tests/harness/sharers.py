@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from headrace.groups.configs import Configs, GroupConfig
+from headrace.groups.consumers.events import Assign
 from headrace.groups.effects import Effect
 from headrace.groups.events import DropTopic, Event, TimerFired
 from headrace.groups.group import Group
@@ -30,6 +31,8 @@ class ShareContext:
         self.topics: dict[str, TopicFacts] = {}
         self.timers: dict[TimerKey, int] = {}
         self.writes = 0
+        self.assigning: list[Assign] = []
+        """Computations of targets outside the event loop."""
         self._results: dict[int, Any] = {}
         self._tokens = count(1)
         self.group = Group(NAME, self.settings, configs=self.configs)
@@ -115,3 +118,5 @@ class ShareContext:
                     self.timers[key] = deadline_ms
                 case CancelTimer(key):
                     self.timers.pop(key, None)
+                case Assign():
+                    self.assigning.append(effect)

@@ -171,9 +171,9 @@ class Group:
                     turn.refuse(event, GroupError.COORDINATOR_NOT_AVAILABLE)
                 else:
                     turn.refuse(event, GroupError.GROUP_ID_NOT_FOUND, f"Group {self.name} is not a share group.")
-            case DeleteGroup() | TimerFired() | TopicsChanged() | DropTopic():
+            case DeleteGroup() | TimerFired() | TopicsChanged() | Assigned() | DropTopic():
                 self.sharing.take(event, turn)
-            case Resolved() | Assigned() | TransactionLost():
+            case Resolved() | TransactionLost():
                 pass  # A share group has neither patterns nor committed offsets.
             case _:
                 if event.token is not None:

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.harness.sharers import SESSION_MS, ShareContext
 
+from headrace.broker.coordinator.assignments import computed
 from headrace.groups.classic.states import GroupState
 from headrace.groups.configs import GroupConfig, NewerGroupSettings
-from headrace.groups.consumers.events import TopicsChanged
+from headrace.groups.consumers.events import Assigned, TopicsChanged
 from headrace.groups.errors import GroupError
 from headrace.groups.events import DeleteGroup
 from headrace.groups.model import GroupKind, GroupSettings
@@ -235,6 +236,43 @@ def test_topics_come_grow_and_go(ctx: ShareContext) -> None:
     assert partitions(ctx.beat("a", 2)) == [0, 1, 2, 3, 4]
     ctx.post(TopicsChanged({"unread": None}))
     assert ctx.beat("a", 3).assignment is None
+
+
+def test_the_target_of_a_large_group_is_computed_outside_the_event_loop(ctx: ShareContext) -> None:
+    ctx.topic("wide", 20_000)
+
+    def finish(*, works: bool = True) -> None:
+        assign = ctx.assigning.pop()
+        assert not ctx.assigning, "one at a time"
+        ctx.post(Assigned(assign, computed(assign) if works else None))
+
+    joined = ctx.beat("a", 0, "wide")
+    assert (joined.member_epoch, joined.assignment, joined.waits) == (1, (), True)
+    finish()
+    assigned = ctx.beat("a", 1)
+    assert [len(indexes) for _, indexes in assigned.assignment or ()] == [20_000]
+    assert assigned.member_epoch == 2
+    for name in ("b", "c"):
+        assert ctx.beat(name, 0, "wide").assignment == ()
+    assert not ctx.assigning, "a large group gets a target less often"
+    ctx.wait(1_000)
+    ctx.beat("c", -1)
+    finish(works=False)
+    ctx.wait(1_000)
+    finish()
+    assert [len(indexes) for _, indexes in ctx.beat("b", 2).assignment or ()] == [10_000]
+
+
+def test_a_computation_of_a_group_that_was_loaded_again_is_ignored(ctx: ShareContext) -> None:
+    ctx.topic("wide", 20_000)
+    ctx.beat("a", 0, "wide")
+    (assign,) = ctx.assigning
+    ctx.restart()
+    ctx.post(TopicsChanged({"wide": ctx.topics["wide"]}))
+    ctx.post(Assigned(assign, computed(assign)))
+    assert ctx.beat("a", 1).waits
+    ctx.post(Assigned(ctx.assigning[1], computed(ctx.assigning[1])))
+    assert ctx.beat("a", 1).assignment
 
 
 def test_a_topic_that_is_created_again_has_other_states(ctx: ShareContext) -> None:

@@ -1,4 +1,4 @@
-"""Target assignments of large consumer groups, computed outside the event loop."""
+"""Target assignments of large groups, computed outside the event loop."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,14 +9,22 @@ import structlog
 from headrace.aio.tasks import in_thread
 from headrace.groups.consumers.events import Assign, Assigned
 from headrace.groups.consumers.target import Targets, targets_of
+from headrace.groups.sharing import assignor
 
 _log = structlog.get_logger("headrace.broker.coordinator")
+
+
+def computed(assign: Assign) -> Targets:
+    """Compute the target of a consumer group or a share group."""
+    if assign.assignor == assignor.NAME:
+        return assignor.assign(assign.members, assign.partitions, assign.held)
+    return targets_of(assign)
 
 
 class Assignments:
     """Computes one target at a time, in a thread, for all groups of a server."""
 
-    def __init__(self, compute: Callable[[Assign], Targets] = targets_of) -> None:
+    def __init__(self, compute: Callable[[Assign], Targets] = computed) -> None:
         self._compute = compute
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="headrace-assign")
         self._running: set[asyncio.Task[None]] = set()

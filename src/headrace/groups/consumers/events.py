@@ -1,6 +1,6 @@
 """Events of a consumer group (KIP-848), their results, and commands for its runner."""
 
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from uuid import UUID
 
 import msgspec
@@ -100,6 +100,8 @@ class Assign(Command, frozen=True):
     owners: Mapping[str, Mapping[int, str]]
     targets: Mapping[str, Mapping[int, str]]
     instances: Mapping[str, str]
+    held: Mapping[str, Mapping[str, Sequence[int]]] = {}
+    """Member -> topic -> partitions. Of a share group, instead of the three before it."""
 
 
 class Assigned(msgspec.Struct, frozen=True):

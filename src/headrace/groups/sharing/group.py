@@ -12,7 +12,7 @@ import msgspec
 from headrace.groups import timers
 from headrace.groups.classic.states import GroupState
 from headrace.groups.configs import Configs
-from headrace.groups.consumers.events import ConsumerNotice, ConsumerRequest, TopicsChanged
+from headrace.groups.consumers.events import Assigned, ConsumerNotice, ConsumerRequest, TopicsChanged
 from headrace.groups.description import Client, GroupDescription, Moved, described_as_share
 from headrace.groups.effects import DeleteGroupResult
 from headrace.groups.errors import GroupError
@@ -29,7 +29,6 @@ from headrace.groups.model import (
     TopicFacts,
     TopicPartition,
 )
-from headrace.groups.sharing import assignor
 from headrace.groups.sharing.events import (
     LEAVE_EPOCH,
     AlterShareOffsets,
@@ -40,8 +39,10 @@ from headrace.groups.sharing.events import (
     ShareHeartbeatResult,
     ShareOffsetsResult,
 )
-from headrace.groups.sharing.member import Assigned, Sharer, charged
+from headrace.groups.sharing.member import Assigned as Given
+from headrace.groups.sharing.member import Sharer, charged
 from headrace.groups.sharing.model import StoredSharer, StoredShareTopic
+from headrace.groups.sharing.target import AGAIN_MS, Target
 from headrace.groups.timers import TimerKey, TimerKind
 from headrace.groups.turn import Turn
 from headrace.machines.deadlines import Deadlines
@@ -71,9 +72,7 @@ class ShareGroup:
         self._deadlines = deadlines
         self._facts: dict[str, TopicFacts] = {}
         """Existing topics that members have subscribed to."""
-        self._target: assignor.Shares = {}
-        self._aimed_ms: int | None = None
-        """When the last target was computed (ticks)."""
+        self._target = Target()
         self._state_epoch = 0
 
     def restore(self, stored: StoredGroup, turn: Turn) -> None:
@@ -91,7 +90,7 @@ class ShareGroup:
                 self.topics[field.topic] = field
                 self._facts[field.topic] = TopicFacts(field.topic_id, field.partitions)
                 self._state_epoch = max(self._state_epoch, field.epoch, *field.altered.values())
-        self._target = {member_id: dict(member.assigned) for member_id, member in self.members.items()}
+        self._target.shares = {member_id: dict(member.assigned) for member_id, member in self.members.items()}
         if any(member.epoch != self.target_epoch for member in self.members.values()):
             # The target of the others is not stored. It may have partitions that no member has now.
             self.epoch = self.target_epoch + 1
@@ -113,6 +112,8 @@ class ShareGroup:
                     self._fired(key, turn)
             case TopicsChanged(facts):
                 self._learn(facts, turn)
+            case Assigned():
+                self._assigned(event, turn)
             case DropTopic():
                 self._drop_topic(event, turn)
 
@@ -140,7 +141,7 @@ class ShareGroup:
         self._aim(turn, changed=changed)
         moved = member.epoch != self.target_epoch
         if moved:
-            member.move_to(self.target_epoch, self._target.get(member.member_id, {}))
+            member.move_to(self.target_epoch, self._target.shares.get(member.member_id, {}))
         if member.stored != before:
             turn.save(SaveField(member.stored))
         self._watch(member.member_id, turn)
@@ -195,7 +196,7 @@ class ShareGroup:
             states=states,
         )
 
-    def _given(self, assigned: Assigned) -> tuple[Assignment, tuple[PartitionState, ...]]:
+    def _given(self, assigned: Given) -> tuple[Assignment, tuple[PartitionState, ...]]:
         assignment: list[tuple[UUID, tuple[int, ...]]] = []
         states: list[PartitionState] = []
         for name, indexes in assigned.items():
@@ -225,7 +226,7 @@ class ShareGroup:
 
     def _remove(self, member_id: str, turn: Turn) -> None:
         member = self.members.pop(member_id)
-        self._target.pop(member_id, None)
+        self._target.shares.pop(member_id, None)
         turn.cancel_timer(timers.session(member_id))
         turn.save(DropField(member.stored.field))
         self._moved.went[member_id] = self._client(member)
@@ -247,9 +248,8 @@ class ShareGroup:
         """Raise the group's epoch if something `changed`, and compute a target as soon as the interval allows."""
         if changed:
             self.epoch += 1
-        if self.epoch > self.target_epoch:
-            pause_ms = self._configs.of(self.name).share_assignment_interval_ms
-            due_ms = turn.ticks_ms if self._aimed_ms is None else self._aimed_ms + pause_ms
+        if self.epoch > self.target_epoch and not self._target.is_computing:
+            due_ms = self._target.due_ms(turn.ticks_ms, self._configs.of(self.name).share_assignment_interval_ms)
             if due_ms <= turn.ticks_ms or not self.members:
                 turn.cancel_timer(timers.target())
                 self._compute(turn)
@@ -259,16 +259,33 @@ class ShareGroup:
             self._save_header(turn)
 
     def _compute(self, turn: Turn) -> None:
-        self._aimed_ms = turn.ticks_ms
-        moved = self.target_epoch != self.epoch
-        self.target_epoch = self.epoch
-        held = {member_id: self._target.get(member_id, member.assigned) for member_id, member in self.members.items()}
-        self._target = assignor.assign(
-            {member_id: member.topics for member_id, member in self.members.items()},
-            {name: facts.partitions for name, facts in self._facts.items()},
-            held,
-        )
-        for name in {name for shares in self._target.values() for name in shares}:
+        partitions = {name: facts.partitions for name, facts in self._facts.items()}
+        assign = self._target.begin(self.members, partitions, self.epoch, turn.ticks_ms)
+        if assign is None:
+            self._move_target(turn)
+            return
+        turn.command(assign)
+        if self.target_epoch == 0:
+            # A member must not stay at the epoch with which it joins. It has no partitions until the end.
+            self._target.apply({}, self.members, self._facts)
+            self._move_target(turn)
+            self.epoch += 1
+            self._target.epoch = self.epoch
+
+    def _assigned(self, event: Assigned, turn: Turn) -> None:
+        if not self._target.ends(event, turn.ticks_ms):
+            return
+        if event.targets is None:
+            turn.set_timer(timers.target(), AGAIN_MS)
+            return
+        self._target.apply(event.targets, self.members, self._facts)
+        self._move_target(turn)
+        self._aim(turn)
+
+    def _move_target(self, turn: Turn) -> None:
+        moved = self.target_epoch != self._target.epoch
+        self.target_epoch = self._target.epoch
+        for name in {name for shares in self._target.shares.values() for name in shares}:
             self._keep_states(name, self._facts[name], turn)
         if moved:
             self._save_header(turn)
@@ -390,6 +407,7 @@ class ShareGroup:
             turn.save(DropGroup())
             self._deadlines.cancel_all()
             self.topics.clear()
+            self._target.cancel()
             self.exists = False
             turn.reply(request.token, DeleteGroupResult())
 

@@ -20,7 +20,17 @@ class Sharer:
     The assignment is a hint: the member gives nothing up, and the leader of a partition serves it in any case.
     """
 
-    __slots__ = ("assigned", "client_host", "client_id", "epoch", "member_id", "previous_epoch", "rack_id", "topics")
+    __slots__ = (
+        "assigned",
+        "client_host",
+        "client_id",
+        "epoch",
+        "member_id",
+        "previous_epoch",
+        "rack_id",
+        "size",
+        "topics",
+    )
 
     def __init__(self, stored: StoredSharer) -> None:
         self.member_id = stored.member_id
@@ -31,6 +41,8 @@ class Sharer:
         self.epoch = stored.epoch
         self.previous_epoch = stored.previous_epoch
         self.assigned: Assigned = stored.assigned
+        self.size = charged(self.member_id, self.rack_id, self.topics)
+        """Approximate bytes of memory."""
 
     @classmethod
     def joining(cls, request: ShareHeartbeat) -> "Sharer":
@@ -69,16 +81,12 @@ class Sharer:
         topics = self.topics if request.topics is None else frozenset(request.topics)
         changed = topics != self.topics
         self.topics = topics
+        self.size = charged(self.member_id, self.rack_id, topics)
         return changed
 
     def move_to(self, epoch: int, assigned: Assigned) -> None:
         """Apply a target assignment. A request with the epoch before it is accepted too."""
         self.previous_epoch, self.epoch, self.assigned = self.epoch, epoch, assigned
-
-    @property
-    def size(self) -> int:
-        """Approximate bytes of memory."""
-        return charged(self.member_id, self.rack_id, self.topics)
 
 
 def charged(member_id: str, rack_id: str | None, topics: frozenset[str] | tuple[str, ...]) -> int:
