@@ -5,13 +5,14 @@ import zlib
 from typing import Any
 
 import pytest
+from tests.cli.conftest import CommandLine
 from tests.harness.waiting import wait_for
 from tests.harness.wire import Wire
 from tests.kafka.sharer import ACCEPT, REJECT, RELEASE, Sharer, acquired, codes, configure, values
 
 from headrace.groups.sharing.dead_letter import Origin, headers_of
 from headrace.protocol.messages import IncrementalAlterConfigsRequest
-from headrace.testing import Server
+from headrace.testing import Server, server
 
 
 class Letters:
@@ -156,3 +157,50 @@ def test_from_a_rejection_to_another_delivery(running: Server, letters: Letters)
         again = sharer.fetch(wait_ms=5_000)
         assert acquired(again, 1) == [(3, 4, 1)]
         assert values(again, 1) == [b"bad", b"unlucky"]
+
+
+def test_dead_letters_of_a_native_topic_survive_a_kill(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The dead letter topic is missing until the server was killed. Then they are copied, listed and redriven."""
+    group = "workers"
+    with server(num_partitions=1) as mine:
+        headrace = CommandLine(mine.kafka, capsys, monkeypatch)
+        headrace.run("topics", "create", "jobs", "--config", "headrace.storage=native")
+        with Wire(mine.kafka) as wire:
+            configure(
+                wire,
+                group,
+                share_auto_offset_reset="earliest",
+                share_delivery_count_limit=2,
+                errors_deadletterqueue_topic_name="jobs.dead",
+            )
+            headrace.run("records", "produce", "jobs", stdin="bad\ngood\nunlucky\n")
+            sharer = Sharer(wire, group, "jobs")
+            assert sharer.beat().error_code == 0
+            [(first, last, _)] = acquired(sharer.fetch(0, wait_ms=5_000))
+            assert last == first + 2
+            assert codes(sharer.acknowledge({0: [(first, last, [REJECT, ACCEPT, RELEASE])]})) == {0: 0}
+            assert acquired(sharer.fetch(wait_ms=5_000)) == [(last, last, 2)]
+            assert codes(sharer.acknowledge({0: [(last, last, [RELEASE])]})) == {0: 0}
+        mine.kill()
+        mine.start()
+        headrace = CommandLine(mine.kafka, capsys, monkeypatch)
+        headrace.run("topics", "create", "jobs.dead", "--config", "errors.deadletterqueue.group.enable=true")
+        with Wire(mine.kafka) as wire:
+            sharer = Sharer(wire, group, "jobs")
+            wait_for(lambda: sharer.beat().error_code == 0, "the coordinator")
+            assert acquired(sharer.fetch(0)) == []
+            wait_for(lambda: len(headrace.json("groups", "dead-letters", "list", group)) == 2, "copies")
+            listed = headrace.json("groups", "dead-letters", "list", group)
+            assert sorted((each["value"], each["origin"]["offset"], each["origin"]["message"]) for each in listed) == [
+                ("bad", first, "rejected by a member"),
+                ("unlucky", last, "delivered 2 times without being accepted (limit 2)"),
+            ]
+            assert headrace.json("groups", "dead-letters", "redrive", group, "--yes") == {"redriven": 2, "missing": 0}
+            found: list[bytes] = []
+            while len(found) < 2:
+                answer = sharer.fetch(wait_ms=5_000)
+                found += values(answer)
+                assert {count for _, _, count in acquired(answer)} == {1}
+            assert found == [b"bad", b"unlucky"]
