@@ -37,7 +37,7 @@ from headrace.kafka.server.timeouts import OF_RECORDS
 from headrace.kafka.share_acknowledgements import Outcomes, acknowledge, batches_of, session_code
 from headrace.protocol.messages import ShareFetchRequest, ShareFetchResponse
 from headrace.security.access.required_acls import Operation, ResourceType
-from headrace.topics.errors import TopicError
+from headrace.topics.errors import TopicError, UnknownTopic
 
 Response = ShareFetchResponse
 PartitionData = ShareFetchResponse.PartitionData
@@ -46,7 +46,7 @@ MOST_BYTES = 1 << 20
 """Bytes of a request: one acknowledgement type for each of a million records."""
 _EXACT = 1
 """`share_acquire_mode` in which `max_records` is a strict limit."""
-_WAITING_BYTES = 600
+_WAITING_BYTES = 850
 """Memory for each partition while a fetch waits."""
 _CROWDED_MS = 100
 """Maximum wait in ms if `RequestContext.may_wait` refuses a longer one."""
@@ -177,7 +177,7 @@ def _fetch(
     return ShareFetch(
         session,
         limits,
-        _Finder(context).find,
+        _Finder(context, session).find,
         broker.shares.forget,
         _code_of,
         clock=broker.clock,
@@ -201,10 +201,14 @@ async def _give_back(session: ShareSession, found: dict[Place, ShareFound], cont
 
 
 class _Finder:
-    """Finds share partitions whose topics the client may still read: a session may be older than a change of ACLs."""
+    """Finds share partitions whose topics the client may still read: a session may be older than a change of ACLs.
 
-    def __init__(self, context: RequestContext) -> None:
+    A session that has ended finds nothing: no request could acknowledge the records.
+    """
+
+    def __init__(self, context: RequestContext, session: ShareSession) -> None:
         self._broker = context.broker
+        self._session = session
         self._grants = self._broker.access.grants(context.principal, context.channel.client_host, self._broker.cluster)
 
     def find(self, group: str, place: Place) -> Any:
@@ -213,6 +217,8 @@ class _Finder:
             name = live.topic.name
             if not self._grants.may(Operation.READ, ResourceType.TOPIC, name):
                 raise PermissionError(f"topic {name} may not be read")
+        if self._session not in self._broker.shares.sessions:
+            raise UnknownTopic("the share session has ended")
         return self._broker.shares.find(group, place)
 
 
