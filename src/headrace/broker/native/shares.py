@@ -46,6 +46,7 @@ _APART_MS = 20
 """Locks that end within this time are searched together."""
 _LATER_MS = 2
 """Redis rounds its clock."""
+_RELEASED = bytes((AcknowledgeType.RELEASE.value,))
 _OUTCOMES = {
     AcknowledgeType.GAP.value: Outcome.GAP,
     AcknowledgeType.ACCEPT.value: Outcome.DONE,
@@ -229,6 +230,11 @@ class NativeShare:
         if Outcome.RELEASE in outcomes or (self._full and outcomes != {Outcome.RENEW}):
             self._wake()
         return None
+
+    async def give_back(self, member: str, acquired: Sequence[Acquired]) -> None:
+        """See `Share`. Redis counts the deliveries."""
+        given = [AckBatch(each.first, each.last, _RELEASED) for each in acquired]
+        await self.acknowledge(member, given, renewing=False)
 
     def release(self, member: str) -> None:
         """Make everything that a member holds available again."""
