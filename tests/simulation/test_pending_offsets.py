@@ -311,8 +311,8 @@ def test_a_commit_that_is_undone_by_an_earlier_one_is_found(monkeypatch: pytest.
 def test_offsets_that_a_restart_forgets_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     right = Group.restore
 
-    def wrong(stored: StoredGroup, settings: GroupSettings, now: Any) -> Any:
-        return right(msgspec.structs.replace(stored, pending={}), settings, now)
+    def wrong(stored: StoredGroup, *rest: Any) -> Any:
+        return right(msgspec.structs.replace(stored, pending={}), *rest)
 
     monkeypatch.setattr(Group, "restore", wrong)
     _is_found()

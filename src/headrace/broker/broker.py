@@ -184,7 +184,7 @@ class Broker:
             parts.running,
             parts.lane,
             self.find_offset,
-            StreamShares(clock, parts.large_reads),
+            StreamShares(clock, parts.large_reads, self.dead_letters),
             self.dead_letters,
         )
         self.transactions.connect(BrokerKnownTopics(self.topics, others), self.groups.request)

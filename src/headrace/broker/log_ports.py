@@ -250,11 +250,18 @@ class NativeShares(Protocol):
     ) -> list[Delivered] | None:
         """Apply all acknowledgements, in the order of their offsets. None: the member does not have all; no change.
 
-        Return released entries that reached the maximum number of deliveries, which are done instead. Raises GroupGone.
+        Return released entries that reached the maximum number of deliveries, which are done or kept for their copies
+        instead. Raises GroupGone.
         """
 
     async def release(self, stream: NativeStream, group: str, member: str, limits: Limits) -> list[Delivered]:
         """Release everything that a member has, and remove it. Return as `acknowledge`."""
+
+    async def dead_letters(self, stream: NativeStream, group: str) -> list[Delivered]:
+        """Return the first entries that wait for their copies in the dead letter topic. Empty if there is no group."""
+
+    async def bury(self, stream: NativeStream, group: str, letters: Sequence[Delivered]) -> None:
+        """Acknowledge dead letters whose copies exist."""
 
     async def alter(self, stream: NativeStream, group: str, offset: int) -> None:
         """Let the group begin at an offset. Pending entries are forgotten, those of Redis programs included."""

@@ -17,6 +17,8 @@ FIXED = (STORAGE, SEQUENCE_BITS)
 DEFAULT_BITS = 10
 RELEASED = "~released"
 """Redis consumer with the entries that any member of a share group may acquire. No member may have this name."""
+DEAD = "~dead"
+"""Redis consumer with the entries of a share group that wait for their copies in the dead letter topic."""
 
 
 class GroupGone(Exception):
@@ -98,6 +100,8 @@ class Limits(NamedTuple):
     deliveries: int
     window: int
     """Maximum pending entries in a partition, those of Redis programs included."""
+    dead_letters: bool = False
+    """Whether rejected entries and those at the maximum number of deliveries are kept for their copies (`DEAD`)."""
 
 
 class ShareRead(msgspec.Struct, frozen=True):
@@ -107,7 +111,7 @@ class ShareRead(msgspec.Struct, frozen=True):
     acquired: list[Delivered]
     """Their offsets in order, without gaps inside a range."""
     spent: list[Delivered]
-    """Entries at the maximum number of deliveries, acknowledged without a delivery."""
+    """Entries at the maximum number of deliveries: acknowledged without a delivery, or kept for their copies."""
     unfit: tuple[str, ...]
     """Ids of entries that are not served. They are acknowledged."""
     pending: int
@@ -121,7 +125,9 @@ class Outcome(Enum):
     """What becomes of an acquired entry."""
 
     DONE = "done"
-    """It was accepted or rejected, or it is a gap: it is not delivered again."""
+    """It was accepted, or it is a gap: it is not delivered again."""
+    REJECT = "reject"
+    """It is done, or waits for its copy in the dead letter topic."""
     RELEASE = "release"
     """It is available again. Its number of deliveries stays."""
     RENEW = "renew"

@@ -12,6 +12,9 @@ from tests.harness.waiting import until
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.native.shares import StreamShares
 from headrace.broker.runtime.budget import ReadBudget
+from headrace.broker.runtime.decompression import Decompression
+from headrace.broker.sharing.dead_letters import DeadLetterTopics
+from headrace.broker.topics.live import LiveTopic
 from headrace.groups.configs import GroupConfig, OffsetReset
 from headrace.groups.sharing.partition import AckBatch, AcknowledgeType, AckProblem
 from headrace.records.walk import records
@@ -23,6 +26,10 @@ from headrace.topics.native import RELEASED, SharePosition
 GROUP = "group"
 LOCK_MS = 30_000
 ACCEPT, RELEASE, RENEW = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.RENEW
+
+
+def no_topic(name: str) -> LiveTopic:
+    raise UnknownTopic(name)
 
 
 class World:
@@ -37,7 +44,8 @@ class World:
         )
         self.partition, self.raw = partition, raw
         self.large = ReadBudget(1 << 30)
-        self.shares = StreamShares(self.clock, self.large)
+        topics = DeadLetterTopics(no_topic, "c", lambda: None, Decompression(), self.clock)
+        self.shares = StreamShares(self.clock, self.large, topics)
         self.share = self.shares.open(GROUP, partition, lambda: self.config)
         self.woken = 0
         self.share.watchers.watch(self.wake)

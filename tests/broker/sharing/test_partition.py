@@ -302,3 +302,17 @@ async def test_a_read_that_fails_does_not_wake_members_at_once(world: World, mon
     assert world.woken == [1]
     monkeypatch.undo()
     assert await world.fetch("a") == [(0, 7, 1)]
+
+
+async def test_records_that_no_member_gets_are_not_counted_as_delivered(world: World) -> None:
+    """Responses that come too late would give records up otherwise."""
+    for _ in range(10):
+        found = await world.share.fetch("a", 4, 1 << 20, exact=True)
+        assert [tuple(each) for each in found.acquired] == [(0, 3, 1)]
+        await world.share.give_back("a", found.acquired)
+    assert world.storage.shares.saved == []
+    assert await world.fetch("b", 4, exact=True) == [(0, 3, 1)]
+    await world.ack("b", 0, 3, RELEASE)
+    found = await world.share.fetch("a", 4, 1 << 20, exact=True)
+    await world.share.give_back("b", found.acquired)
+    assert await world.fetch("c", 4, exact=True) == [(4, 7, 1)], "another member cannot give them back"

@@ -96,3 +96,13 @@ def test_the_connection_of_a_replaced_session_forgets_it() -> None:
     for number in range(3):
         known.open("g", "m").ended = partial(ended.append, number)
     assert ended == [0, 1]
+
+
+def test_a_session_that_has_ended_gets_no_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would count for ever, until no session can have any."""
+    monkeypatch.setattr(sessions, "MOST_PARTITIONS", 1)
+    known = made()
+    old = known.open("g", "m")
+    new = known.open("g", "m")
+    assert problem(lambda: known.add(old, [(TOPIC, 0)])) is SessionProblem.SHARE_SESSION_NOT_FOUND
+    known.add(new, [(TOPIC, 0)])

@@ -345,7 +345,7 @@ class Members(RuleBasedStateMachine):
 
     @rule(member=st.sampled_from("abc"), topics=st.sets(st.sampled_from(["x", "y"]), min_size=1), lost=st.booleans())
     def subscribe(self, member: str, topics: set[str], lost: bool) -> None:
-        result = self.ctx.beat(member, self.epochs.get(member, 0), *sorted(topics))
+        result = self._beat(member, *sorted(topics))
         if not lost:
             self._note(member, result)
 
@@ -358,6 +358,16 @@ class Members(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         self.ctx.restart()
+
+    def _beat(self, member: str, *topics: str) -> ShareHeartbeatResult:
+        epoch = self.epochs.get(member, 0)
+        result = self.ctx.beat(member, epoch, *topics)
+        if result.error is not GroupError.FENCED_MEMBER_EPOCH:
+            return result
+        # Several responses in a row were lost, so the member joins again.
+        sharer = self.ctx.group.sharing.members[member]
+        assert epoch < sharer.previous_epoch
+        return self.ctx.beat(member, 0, *(topics or sharer.topics))
 
     def _note(self, member: str, result: ShareHeartbeatResult) -> None:
         assert result.error is None
@@ -372,7 +382,7 @@ class Members(RuleBasedStateMachine):
         if set(members) != set(self.epochs):
             return  # one whose response was lost does not know its epoch
         for member in sorted(self.epochs):
-            self._note(member, self.ctx.beat(member, self.epochs[member]))
+            self._note(member, self._beat(member))
         wanted = {
             (name, index)
             for name, facts in self.ctx.topics.items()

@@ -280,3 +280,17 @@ def test_where_a_group_begins(wire: Wire, topic: str) -> None:
         assert [offset for offset, _, _ in got] == ([] if first == 2 else [first]), reset
         wire.produce(topic, batch(b"later"))
         assert got or acquired(member.fetch(wait_ms=5_000))
+
+
+def test_a_fetch_of_a_replaced_session_acquires_nothing(running: Server, other: Wire, sharer: Sharer) -> None:
+    again = Sharer(other, sharer.group, sharer.topic, member=sharer.member)
+    sharer.fetch(0)
+    found: list[Any] = []
+    waiting = threading.Thread(target=lambda: found.append(sharer.fetch(wait_ms=1_000)))
+    waiting.start()
+    assert acquired(again.fetch(0)) == []
+    with Wire(running.kafka) as producer:
+        producer.produce(sharer.topic, batch(b"a"))
+    waiting.join()
+    assert [part.acquired_records for part in parts(found[0]).values() if part.acquired_records] == []
+    assert acquired(again.fetch(wait_ms=5_000)) == [(0, 0, 1)]

@@ -11,6 +11,7 @@ from headrace.storage.layout.native import groups_of, id_of, offset_at
 from headrace.storage.storage import RedisStorage
 from headrace.topics.errors import Fenced, UnknownTopic
 from headrace.topics.native import (
+    DEAD,
     RELEASED,
     Acknowledgement,
     Delivered,
@@ -189,6 +190,71 @@ async def test_the_last_delivery_is_reported(storage: RedisStorage, raw: Any, en
     assert (read.acquired, read.pending) == ([], 0)
     assert spent + read.spent == [Delivered(added[0], added[1], LIMITS.deliveries)]
     assert raw.xlen(KEY) == 2, "a dead letter can be made of them"
+
+
+@pytest.mark.parametrize("ending", ["release", "member", "time", "reject"])
+async def test_dead_letters_are_pending_until_they_are_copied(storage: RedisStorage, raw: Any, ending: str) -> None:
+    limits = LIMITS._replace(deliveries=2, dead_letters=True)
+    shares = storage.native.shares
+    added = fill(raw, 3, apart=0)
+    later = fill(raw, 2, first_ms=50)
+    given_up = [*added[:2], later[0]]
+    for number in (1, 2):
+        await acquire(storage, limits=limits)
+        await acknowledge(storage, "a", Outcome.DONE, added[2], later[1], limits=limits)
+        match ending:
+            case "release":
+                await acknowledge(storage, "a", Outcome.RELEASE, *given_up, limits=limits)
+            case "member":
+                await shares.release(STREAM, GROUP, "a", limits)
+            case "time":
+                end_locks(raw)
+            case _ if number == 2:
+                await acknowledge(storage, "a", Outcome.REJECT, *given_up, limits=limits)
+            case _:
+                await acknowledge(storage, "a", Outcome.RELEASE, *given_up, limits=limits)
+    read = await acquire(storage, "b", limits=limits)
+    assert (read.acquired, read.pending) == ([], 3)
+    assert pending(raw) == dict.fromkeys(given_up, (DEAD, 2))
+    letters = [Delivered(added[0], added[1], 2), Delivered(later[0], later[0], 2)]
+    assert await shares.dead_letters(STREAM, GROUP) == letters
+    end_locks(raw)
+    assert (await acquire(storage, "b", limits=limits)).acquired == [], "their locks do not end"
+    assert await shares.describe(STREAM, GROUP) == SharePosition(added[0], 3)
+    await shares.bury(STREAM, GROUP, [Delivered(added[0], added[1], 2)])
+    assert await shares.dead_letters(STREAM, GROUP) == letters[1:]
+    raw.xclaim(KEY, GROUP, "program", 0, [id_of(later[0])])
+    await shares.bury(STREAM, GROUP, letters)
+    assert pending(raw) == {later[0]: ("program", 3)}, "a program has taken it"
+    await shares.release(STREAM, GROUP, "b", limits)
+    raw.xgroup_delconsumer(KEY, GROUP, "program")
+    assert await shares.delete(STREAM, GROUP), "the consumer of dead letters is no program"
+
+
+async def test_many_dead_letters_do_not_hide_ended_locks(storage: RedisStorage, raw: Any) -> None:
+    limits = LIMITS._replace(dead_letters=True)
+    added = fill(raw, 400)
+    await acquire(storage, limits=limits)
+    dead = [*added[:250], *added[251:350]]
+    assert await acknowledge(storage, "a", Outcome.REJECT, *dead, limits=limits) == []
+    assert sum(each.last - each.first + 1 for each in await storage.native.shares.dead_letters(STREAM, GROUP)) == 349
+    end_locks(raw)
+    first = await acquire(storage, "b", 1, limits=limits)
+    assert (offsets(first), first.more) == ([added[250]], True)
+    assert offsets(await acquire(storage, "b", limits=limits)) == added[350:]
+
+
+async def test_a_dead_letter_without_an_offset_is_acknowledged(storage: RedisStorage, raw: Any) -> None:
+    limits = LIMITS._replace(deliveries=1, dead_letters=True)
+    await acquire(storage, limits=limits)
+    assert await storage.native.shares.dead_letters(STREAM, "none") == []
+    raw.xadd(KEY, {"value": "v"}, id="1-2000")
+    raw.xreadgroup(GROUP, "program", {KEY: ">"})
+    end_locks(raw)
+    assert (await acquire(storage, limits=limits)).pending == 1
+    assert await storage.native.shares.dead_letters(STREAM, GROUP) == []
+    await storage.ping()
+    assert raw.xpending(KEY, GROUP)["pending"] == 0
 
 
 async def test_a_list_with_one_wrong_acknowledgement_changes_nothing(storage: RedisStorage, raw: Any) -> None:
@@ -392,6 +458,7 @@ async def test_an_older_server_is_refused(open_storage: OpenStorage, storage: Re
         acquire(storage, "a", 1, begin=False),
         acknowledge(storage, "a", Outcome.DONE, added[0]),
         shares.release(STREAM, GROUP, "a", LIMITS),
+        shares.bury(STREAM, GROUP, [Delivered(added[0], added[0], 1)]),
         shares.alter(STREAM, GROUP, 0),
         shares.delete(STREAM, GROUP),
     ):

@@ -11,17 +11,29 @@ from collections.abc import Callable, Iterator, Sequence
 import structlog
 
 from headrace.aio.tasks import to_the_end
+from headrace.broker.native.dead_letters import NativeDeadLetters
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.partition.cache import Buffer
 from headrace.broker.partition.partition import Partition
 from headrace.broker.partition.source import UNCOMMITTED, Isolation, Watchers
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.runtime.clock import Clock, Timer
+from headrace.broker.sharing.dead_letters import DeadLetterTopics
 from headrace.broker.sharing.share import ShareFound
 from headrace.groups.configs import GroupConfig, ResetStrategy
 from headrace.groups.sharing.partition import AckBatch, AcknowledgeType, AckProblem, Acquired
 from headrace.topics.errors import TopicError
-from headrace.topics.native import RELEASED, Acknowledgement, GroupGone, Limits, Outcome, SharePosition, ShareRead
+from headrace.topics.native import (
+    DEAD,
+    RELEASED,
+    Acknowledgement,
+    Delivered,
+    GroupGone,
+    Limits,
+    Outcome,
+    SharePosition,
+    ShareRead,
+)
 
 _LEAST_READ = 1 << 20
 """Bytes of a first record that every fetch has room for."""
@@ -34,11 +46,12 @@ _APART_MS = 20
 """Locks that end within this time are searched together."""
 _LATER_MS = 2
 """Redis rounds its clock."""
+_RELEASED = bytes((AcknowledgeType.RELEASE.value,))
 _OUTCOMES = {
     AcknowledgeType.GAP.value: Outcome.GAP,
     AcknowledgeType.ACCEPT.value: Outcome.DONE,
     AcknowledgeType.RELEASE.value: Outcome.RELEASE,
-    AcknowledgeType.REJECT.value: Outcome.DONE,
+    AcknowledgeType.REJECT.value: Outcome.REJECT,
     AcknowledgeType.RENEW.value: Outcome.RENEW,
 }
 _log = structlog.get_logger("headrace.broker.native")
@@ -57,6 +70,7 @@ class NativeShare:
         config: Callable[[], GroupConfig],
         clock: Clock,
         large_reads: ReadBudget,
+        dead_letters: DeadLetterTopics,
     ) -> None:
         self.group = group
         self.log = partition
@@ -77,6 +91,9 @@ class NativeShare:
         self._timer: Timer | None = None
         self._releases: set[asyncio.Task[None]] = set()
         self._retired: Callable[[], None] | None = None
+        self._letters = NativeDeadLetters(group, partition, dead_letters, config, clock, large_reads, self._copied)
+        self._unsure = True
+        """Whether Redis may have dead letters that are not known here: of another server, or by a lost response."""
         partition.watch(self._grown)
 
     async def ready(self) -> None:
@@ -84,15 +101,22 @@ class NativeShare:
         self.log.check_readable(0)
 
     def retire(self, done: Callable[[], None]) -> None:
-        """Call `done` when everything is released. It may close the partition."""
-        if self._releases:
-            self._retired = done
-        else:
-            done()
+        """Call `done` when everything is released, and dead letters are copied or cannot be.
+
+        It may close the partition.
+        """
+        self._retired = done
+        self._retire()
+
+    def _retire(self) -> None:
+        if self._retired is not None and not self._releases and not self._letters.busy:
+            retired, self._retired = self._retired, None
+            retired()
 
     def close(self) -> None:
         """Stop watching the partition."""
         self.log.unwatch(self._grown)
+        self._letters.close()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -107,7 +131,12 @@ class NativeShare:
 
     def _limits(self) -> Limits:
         config = self._config()
-        return Limits(self.lock_ms, config.share_delivery_count_limit, config.share_partition_max_record_locks)
+        return Limits(
+            self.lock_ms,
+            config.share_delivery_count_limit,
+            config.share_partition_max_record_locks,
+            bool(config.dead_letter_topic),
+        )
 
     def has_some(self) -> bool:
         """Whether a fetch would find something, as far as memory tells."""
@@ -151,8 +180,9 @@ class NativeShare:
                 expired=search,
             )
         except TopicError:
-            self._news = True
+            self._news = self._unsure = True
             raise
+        self._look(read.spent)
         self.log.report(read)
         self._pending, self._full = read.pending, read.pending >= limits.window
         if read.more or read.wants:
@@ -189,15 +219,22 @@ class NativeShare:
             # A program destroyed it, or the stream is lost.
             return AckProblem.INVALID_RECORD_STATE
         except TopicError as error:
+            self._unsure = True
             return error
         if spent is None:
             return AckProblem.INVALID_RECORD_STATE
         outcomes = {each.outcome for each in given}
+        self._look(spent, rejects=Outcome.REJECT in outcomes)
         if Outcome.RENEW in outcomes:
             self._lock_ends(limits.lock_ms)
         if Outcome.RELEASE in outcomes or (self._full and outcomes != {Outcome.RENEW}):
             self._wake()
         return None
+
+    async def give_back(self, member: str, acquired: Sequence[Acquired]) -> None:
+        """See `Share`. Redis counts the deliveries."""
+        given = [AckBatch(each.first, each.last, _RELEASED) for each in acquired]
+        await self.acknowledge(member, given, renewing=False)
 
     def release(self, member: str) -> None:
         """Make everything that a member holds available again."""
@@ -208,17 +245,29 @@ class NativeShare:
 
     async def _release(self, member: str) -> None:
         try:
-            await self.log.storage.shares.release(self.log.place, self.group, member, self._limits())
+            self._look(await self.log.storage.shares.release(self.log.place, self.group, member, self._limits()))
         except TopicError as error:
+            self._unsure = True
             # The locks will end.
             _log.warning("records not released", group=self.group, stream=self.log.stream, reason=str(error))
         self._wake()
 
     def _released(self, task: "asyncio.Task[None]") -> None:
         self._releases.discard(task)
-        if self._retired is not None and not self._releases:
-            retired, self._retired = self._retired, None
-            retired()
+        self._retire()
+
+    # Dead letters
+
+    def _look(self, spent: Sequence[Delivered], *, rejects: bool = False) -> None:
+        """Copy dead letters, if there may be some."""
+        if self._unsure or ((spent or rejects) and self._config().dead_letter_topic):
+            self._unsure = False
+            self._letters.look()
+
+    def _copied(self) -> None:
+        if self._full:
+            self._wake()
+        self._retire()
 
     # Waiting members
 
@@ -262,13 +311,14 @@ class NativeShare:
 class StreamShares:
     """Share groups on native topics; implements `NativeShareGroups`."""
 
-    def __init__(self, clock: Clock, large_reads: ReadBudget) -> None:
+    def __init__(self, clock: Clock, large_reads: ReadBudget, dead_letters: DeadLetterTopics) -> None:
         self._clock = clock
         self._large_reads = large_reads
+        self._dead_letters = dead_letters
 
     def open(self, group: str, partition: Partition, config: Callable[[], GroupConfig]) -> NativeShare:
         """See `NativeShareGroups`."""
-        return NativeShare(group, _native(partition), config, self._clock, self._large_reads)
+        return NativeShare(group, _native(partition), config, self._clock, self._large_reads, self._dead_letters)
 
     async def begin(self, group: str, partition: Partition, config: GroupConfig, offset: int | None) -> None:
         """See `NativeShareGroups`."""
@@ -293,7 +343,7 @@ class StreamShares:
 
 
 def _is_member(member: str) -> bool:
-    return member != RELEASED and len(member.encode()) <= _LONGEST_ID
+    return member not in {RELEASED, DEAD} and len(member.encode()) <= _LONGEST_ID
 
 
 def _native(partition: Partition) -> NativePartition:

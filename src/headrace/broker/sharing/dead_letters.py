@@ -5,14 +5,16 @@ again. A copy that fails is repeated, and the record holds its place in the wind
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from typing import Protocol
 from weakref import WeakSet
 
 import structlog
 
 from headrace.broker.partition.cache import Buffer
 from headrace.broker.partition.leader import LeaderPartition
+from headrace.broker.partition.partition import Partition
 from headrace.broker.runtime.clock import Clock, pause
 from headrace.broker.runtime.decompression import MOST, USUAL, Decompression
 from headrace.broker.topics.live import AppendBatch, LiveTopic
@@ -27,14 +29,25 @@ from headrace.records.walk import Record, records
 from headrace.topics.errors import InvalidConfig, StorageUnavailable, TopicError
 from headrace.topics.model import Appended
 
+MOST_RECORDS = 500
+MOST_BYTES = 1 << 20
+"""Bytes of keys and values in a batch of the dead letter topic, unless a single record has more."""
 _AT_ONCE = 4
 """Copies in progress in a virtual cluster on one broker. Each holds a batch with its records."""
-_MOST_RECORDS = 500
-_MOST_BYTES = 1 << 20
-"""Bytes of keys and values in a batch of the dead letter topic, unless a single record has more."""
 _FIRST_PAUSE_MS = 1_000
 _LAST_PAUSE_MS = 60_000
 _log = structlog.get_logger("headrace.broker.sharing")
+
+Letter = tuple[Record, int]
+"""A record that a group has given up, and its number of deliveries."""
+
+
+class Waiting(Protocol):
+    """Dead letters of a partition in a share group."""
+
+    @property
+    def waiting(self) -> int:
+        """Number of records that wait for their copies."""
 
 
 class DeadLetterTopics:
@@ -56,14 +69,14 @@ class DeadLetterTopics:
         self._decompression = decompression
         self._clock = clock
         self._slots = asyncio.Semaphore(_AT_ONCE)
-        self._copies: WeakSet[DeadLetterCopies] = WeakSet()
+        self._copies: WeakSet[Waiting] = WeakSet()
 
     @property
     def waiting(self) -> int:
         """Number of records that wait for their copies."""
         return sum(each.waiting for each in self._copies)
 
-    def add(self, copies: "DeadLetterCopies") -> None:
+    def add(self, copies: Waiting) -> None:
         """Count what waits there."""
         self._copies.add(copies)
 
@@ -74,19 +87,30 @@ class DeadLetterTopics:
             UnknownTopic, InvalidConfig: the dead letter topic does not exist, or does not allow them.
             TopicError: a record cannot be read or written now.
         """
-        async with self._slots:
-            target = self._target(config.dead_letter_topic, log)
+        following = letters.first
+
+        async def read() -> list[Letter]:
+            nonlocal following
             if config.dead_letter_copy:
                 found, following = await self._read(log, letters)
             else:
-                following = min(letters.last + 1, letters.first + _MOST_RECORDS)
-                found = list(map(_empty, range(letters.first, following)))
+                following = min(letters.last + 1, letters.first + MOST_RECORDS)
+                found = list(map(empty, range(letters.first, following)))
+            return [(record, letters.delivery_count) for record in found]
+
+        await self.copy_read(group, log, config, read)
+        return following
+
+    async def copy_read(
+        self, group: str, log: Partition, config: GroupConfig, read: Callable[[], Awaitable[Sequence[Letter]]]
+    ) -> None:
+        """Copy what `read` returns, as one batch. Raises as `copy`."""
+        async with self._slots:
+            target = self._target(config.dead_letter_topic, log)
+            found = await read()
             if found:
-                await self._append(
-                    target, log.index % len(target.partitions), self._batch(group, log, letters, config, found)
-                )
+                await self._append(target, log.index % len(target.partitions), self._batch(group, log, config, found))
                 self.counters.copied += len(found)
-            return following
 
     async def _append(self, live: LiveTopic, index: int, batch: bytearray) -> None:
         elsewhere = self._elsewhere()
@@ -99,7 +123,7 @@ class DeadLetterTopics:
         if isinstance(result, Exception):
             raise result if isinstance(result, TopicError) else StorageUnavailable(str(result))
 
-    def _target(self, name: str, log: LeaderPartition) -> LiveTopic:
+    def _target(self, name: str, log: Partition) -> LiveTopic:
         live = self._find(name)
         if not live.config.dead_letters:
             raise InvalidConfig(
@@ -128,7 +152,7 @@ class DeadLetterTopics:
         found: list[Record] = []
         for record in await self._records(batch, range(first, following)):
             size += len(record.key or b"") + len(record.value or b"")
-            if found and (len(found) == _MOST_RECORDS or size > _MOST_BYTES):
+            if found and (len(found) == MOST_RECORDS or size > MOST_BYTES):
                 return found, record.offset
             found.append(record)
         return found, following
@@ -144,23 +168,22 @@ class DeadLetterTopics:
             _log.warning(
                 "dead letters are copied without their unreadable records", offset=base_offset, reason=str(error)
             )
-            return list(map(_empty, offsets))
+            return list(map(empty, offsets))
         return [record for record in found if record.offset in offsets]
 
-    def _batch(
-        self, group: str, log: LeaderPartition, letters: DeadLetters, config: GroupConfig, found: list[Record]
-    ) -> bytearray:
-        count, now_ms = letters.delivery_count, self._clock.now_ms()
-        why = reason(count, config.share_delivery_count_limit)
+    def _batch(self, group: str, log: Partition, config: GroupConfig, found: Sequence[Letter]) -> bytearray:
+        limit, now_ms = config.share_delivery_count_limit, self._clock.now_ms()
         # Not the time of the record: retention would remove an old one at once.
         return build(
             (
                 record.key,
                 record.value,
                 now_ms,
-                headers_of(Origin(log.topic, log.index, record.offset, group, count, why), record.headers),
+                headers_of(
+                    Origin(log.topic, log.index, record.offset, group, count, reason(count, limit)), record.headers
+                ),
             )
-            for record in found
+            for record, count in found
         )
 
 
@@ -169,8 +192,87 @@ def _settle(done: "asyncio.Future[Appended | Exception]", result: Appended | Exc
         done.set_result(result)
 
 
-def _empty(offset: int) -> Record:
+def empty(offset: int) -> Record:
+    """Return a record of which only the origin is known."""
     return Record(offset, -1, None, None, ())
+
+
+class Copying:
+    """Copies dead letters of one partition, step by step. A failed step is repeated after a pause."""
+
+    def __init__(
+        self,
+        group: str,
+        log: Partition,
+        topics: DeadLetterTopics,
+        config: Callable[[], GroupConfig],
+        clock: Clock,
+        step: Callable[[GroupConfig], Awaitable[bool]],
+        stopped: Callable[[], None],
+    ) -> None:
+        """`step` copies some, and returns whether there were any.
+
+        `stopped` is called when nothing is left, and when a step failed.
+        """
+        self._group = group
+        self._log = log
+        self._topics = topics
+        self._config = config
+        self._clock = clock
+        self._step = step
+        self._stopped = stopped
+        self._task: asyncio.Task[None] | None = None
+        self._again = False
+        self.failing = False
+        """Whether the last step failed."""
+
+    @property
+    def active(self) -> bool:
+        """Whether a step is in progress, or to be repeated."""
+        return self._task is not None
+
+    def begin(self) -> None:
+        """Begin, or look again after the step in progress."""
+        self._again = True
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def close(self) -> None:
+        """Stop at once."""
+        task, self._task, self.failing = self._task, None, False
+        if task is not None:
+            task.cancel()
+
+    async def _run(self) -> None:
+        pause_ms, task = _FIRST_PAUSE_MS, self._task
+        more = True
+        while self._task is task and (more or self._again):
+            self._again = False
+            config = self._config()
+            try:
+                more = await self._step(config)
+            except Exception as error:  # the records would wait for ever
+                if not isinstance(error, TopicError):
+                    _log.exception("dead letters were not copied", group=self._group, topic=self._log.topic)
+                self._report(error, config.dead_letter_topic)
+                await pause(self._clock, pause_ms)
+                pause_ms, more = min(2 * pause_ms, _LAST_PAUSE_MS), True
+                continue
+            pause_ms, self.failing = _FIRST_PAUSE_MS, False
+        if self._task is task:
+            self._task = None
+            self._stopped()
+
+    def _report(self, error: Exception, topic: str) -> None:
+        self._topics.counters.failures += 1
+        if not self.failing:
+            place = f"{self._log.topic}-{self._log.index}"
+            _log.warning(
+                "dead letters wait: the server cannot copy them", group=self._group, partition=place, topic=topic,
+                reason=str(error),
+            )  # fmt: skip
+        self.failing = True
+        self._stopped()
 
 
 class DeadLetterCopies:
@@ -189,14 +291,15 @@ class DeadLetterCopies:
         self._group = group
         self._log = log
         self._topics = topics
-        self._config = config
-        self._clock = clock
         self._copied = copied
         self._core: SharePartition | None = None
-        self._task: asyncio.Task[None] | None = None
-        self.failing = False
-        """Whether the last copy failed."""
+        self._copying = Copying(group, log, topics, config, clock, self._step, copied)
         topics.add(self)
+
+    @property
+    def failing(self) -> bool:
+        """Whether the last copy failed."""
+        return self._copying.failing
 
     @property
     def waiting(self) -> int:
@@ -206,51 +309,30 @@ class DeadLetterCopies:
 
     def look(self, core: SharePartition) -> None:
         """Begin to copy, if there are dead letters."""
-        self._core = core
-        if self._task is None and core.dead_letters():
-            self._task = asyncio.get_running_loop().create_task(self._run(core))
+        if self._core is not core:
+            self._copying.close()
+            self._core = core
+        if not self._copying.active and core.dead_letters():
+            self._copying.begin()
 
     def close(self) -> None:
         """Stop. The next leader continues."""
-        task, self._task, self._core, self.failing = self._task, None, None, False
-        if task is not None:
-            task.cancel()
+        self._core = None
+        self._copying.close()
 
-    async def _run(self, core: SharePartition) -> None:
-        pause_ms = _FIRST_PAUSE_MS
-        while self._core is core:
-            core.advance_log_start(self._log.log_start)
-            letters = core.dead_letters()
-            if not letters:
-                break
-            config = self._config()
-            if not config.dead_letter_topic:
-                for each in letters:
-                    core.dead_lettered(each.first, each.last)
-                self._copied()
-                break
-            try:
-                following = await self._topics.copy(self._group, self._log, letters[0], config)
-            except Exception as error:  # the records would wait for ever
-                if not isinstance(error, TopicError):
-                    _log.exception("dead letters were not copied", group=self._group, topic=self._log.topic)
-                self._report(error, config.dead_letter_topic)
-                await pause(self._clock, pause_ms)
-                pause_ms = min(2 * pause_ms, _LAST_PAUSE_MS)
-                continue
-            pause_ms, self.failing = _FIRST_PAUSE_MS, False
+    async def _step(self, config: GroupConfig) -> bool:
+        core = self._core
+        if core is None:
+            return False
+        core.advance_log_start(self._log.log_start)
+        letters = core.dead_letters()
+        if not letters:
+            return False
+        if config.dead_letter_topic:
+            following = await self._topics.copy(self._group, self._log, letters[0], config)
             core.dead_lettered(letters[0].first, following - 1)
-            self._copied()
-        if self._core is core:
-            self._task = None
-
-    def _report(self, error: Exception, topic: str) -> None:
-        self._topics.counters.failures += 1
-        if not self.failing:
-            place = f"{self._log.topic}-{self._log.index}"
-            _log.warning(
-                "dead letters wait: the server cannot copy them", group=self._group, partition=place, topic=topic,
-                reason=str(error),
-            )  # fmt: skip
-        self.failing = True
+        else:
+            for each in letters:
+                core.dead_lettered(each.first, each.last)
         self._copied()
+        return True

@@ -324,6 +324,13 @@ class ShareLog:
         self._write_soon()
         return await stored
 
+    async def give_back(self, member: str, acquired: Sequence[Acquired]) -> None:
+        """See `Share`. The deliveries do not count: records that no member gets would reach the delivery limit."""
+        core = self._current()
+        if core is not None:
+            core.give_back(member, [(each.first, each.last) for each in acquired])
+            self.watchers.notify(1)
+
     def release(self, member: str) -> None:
         """Make everything that a member holds available again."""
         core = self._current()

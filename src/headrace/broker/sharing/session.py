@@ -115,7 +115,10 @@ class ShareSessions:
         return session
 
     def add(self, session: ShareSession, places: Iterable[Place]) -> None:
-        """Add partitions. Raises SessionError if the session, or all together, have too many."""
+        """Add partitions. Raises SessionError if it has ended, or if it or all together have too many."""
+        if session not in self:
+            # It ended while its request waited. What it has would never be removed.
+            raise SessionError(SessionProblem.SHARE_SESSION_NOT_FOUND)
         for place in places:
             if place in session.partitions:
                 continue

@@ -62,6 +62,9 @@ class Share(Protocol):
         `renewing`: whether it may renew locks.
         """
 
+    async def give_back(self, member: str, acquired: Sequence[Acquired]) -> None:
+        """Make records available again that a member has acquired and does not get."""
+
     def release(self, member: str) -> None:
         """Make everything that a member holds available again."""
 

@@ -11,6 +11,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from headrace.cli.client import Client, KafkaServer, client_options, complete_groups, complete_topics
 from headrace.cli.command import YES, CommandFailed, Status, TeachingGroup, confirm
+from headrace.cli.newer_groups import share_offsets
 from headrace.cli.output import print_json, print_table
 from headrace.cli.requests import ask, check
 from headrace.groups.sharing.dead_letter import Headers, Origin, origin_of, own_headers
@@ -26,6 +27,7 @@ _PROGRESS = "headrace-redriven-"
 _AT_ONCE = 500
 _SILENCE_S = 10.0
 _LONGEST = 60
+_MOST_NAMED = 5
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
@@ -91,32 +93,67 @@ def list_(group: str, redriven: bool, most: int | None, topic: str | None, kafka
     """,
 )
 @click.argument("group", shell_complete=complete_groups)
+@click.option(
+    "--origin",
+    "origins",
+    multiple=True,
+    metavar="T",
+    shell_complete=complete_topics,
+    help="Only records of this topic; repeatable (default: of the topics that the group reads).",
+)
 @_options
 @YES
 @client_options
-def redrive(group: str, most: int | None, topic: str | None, yes: bool, kafka: KafkaServer, as_json: bool) -> None:
+def redrive(
+    group: str,
+    origins: tuple[str, ...],
+    most: int | None,
+    topic: str | None,
+    yes: bool,
+    kafka: KafkaServer,
+    as_json: bool,
+) -> None:
     """Produce the dead letters of GROUP to their topics again, each to its partition.
+
+    A dead letter names its topic, and every client that may write to the dead letter topic can name any. So others than
+    the topics that GROUP reads, or that you name, get no records.
 
     All groups of those topics get the records again. The dead letters stay in their topic, and the committed offsets of
     the group headrace-redriven-GROUP say which were redriven. After a failure, some may be produced twice.
     """
     client = Client(kafka)
     place = topic or _topic_of(kafka, group)
-    confirm(f"Produce the dead letters of group {quoted(group)} in topic {quoted(place)} again, at {kafka}?", yes)
+    topics = set(origins) or {each.topic for each in share_offsets(kafka, group)}
+    if not topics:
+        raise CommandFailed(
+            f"group {quoted(group)} reads no topics: name those of the records with --origin", Status.MISSING
+        )
+    shown = ", ".join(map(quoted, sorted(topics)))
+    confirm(
+        f"Produce the dead letters of group {quoted(group)} in topic {quoted(place)} to {shown} again, at {kafka}?", yes
+    )
     reader, sender = _Reader(client, group, place), _Sender(client)
+    others: dict[str, None] = {}
+    skipped = 0
     with reader.opened(from_start=False):
-        for letters in reader.read():
+        for found in reader.read():
+            letters = [letter for letter in found if letter.origin.topic in topics]
+            others.update(dict.fromkeys(letter.origin.topic for letter in found if letter.origin.topic not in topics))
+            skipped += len(found) - len(letters)
             some = letters if most is None else letters[: most - sender.sent - sender.missing]
             sender.send(some)
             reader.commit(some, whole=len(some) == len(letters))
             if most is not None and sender.sent + sender.missing >= most:
                 break
     if as_json:
-        print_json({"redriven": sender.sent, "missing": sender.missing})
+        print_json({"redriven": sender.sent, "missing": sender.missing, "skipped": skipped})
         return
     click.echo(f"{sender.sent:,} redriven")
     if sender.missing:
         click.echo(f"{sender.missing:,} not redriven: their topics no longer have these records")
+    if skipped:
+        named = ", ".join(map(quoted, sorted(others)[:_MOST_NAMED]))
+        click.echo(f"{skipped:,} skipped: they name other topics, such as {named}")
 
 
 def _topic_of(kafka: KafkaServer, group: str) -> str:

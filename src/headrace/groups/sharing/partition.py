@@ -249,6 +249,17 @@ class SharePartition:
             ]
         )
 
+    def give_back(self, member: str, spans: Iterable[tuple[int, int]]) -> None:
+        """Undo acquisitions of records that the member did not get. They need no write, and do not count."""
+        self._runs.replace(
+            [
+                Run(run.first, run.last, RecordState.AVAILABLE, run.count - 1)
+                for first, last in spans
+                for run in self._runs.within(first, last)
+                if run.held and run.member == member
+            ]
+        )
+
     def expire(self, now: int) -> None:
         """Release records with ended locks."""
         self._runs.replace([run.decided(self._after(run)) for run in self._runs if run.held and run.until <= now])

@@ -20,6 +20,8 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
+import structlog
+
 from headrace.broker.partition.cache import count_records
 from headrace.broker.sharing.fetch import ShareFetch, ShareFetchLimits
 from headrace.broker.sharing.session import FINAL_EPOCH, FIRST_EPOCH, Place, SessionError, ShareSession
@@ -35,6 +37,7 @@ from headrace.kafka.server.timeouts import OF_RECORDS
 from headrace.kafka.share_acknowledgements import Outcomes, acknowledge, batches_of, session_code
 from headrace.protocol.messages import ShareFetchRequest, ShareFetchResponse
 from headrace.security.access.required_acls import Operation, ResourceType
+from headrace.topics.errors import TopicError, UnknownTopic
 
 Response = ShareFetchResponse
 PartitionData = ShareFetchResponse.PartitionData
@@ -43,11 +46,11 @@ MOST_BYTES = 1 << 20
 """Bytes of a request: one acknowledgement type for each of a million records."""
 _EXACT = 1
 """`share_acquire_mode` in which `max_records` is a strict limit."""
-_WAITING_BYTES = 300
+_WAITING_BYTES = 850
 """Memory for each partition while a fetch waits."""
 _CROWDED_MS = 100
 """Maximum wait in ms if `RequestContext.may_wait` refuses a longer one."""
-_RELEASED = b"\x02"
+_log = structlog.get_logger("headrace.kafka.apis")
 
 
 def its_share_group(request: Any, _: RequestContext) -> Iterable[str]:
@@ -174,7 +177,7 @@ def _fetch(
     return ShareFetch(
         session,
         limits,
-        _Finder(context).find,
+        _Finder(context, session).find,
         broker.shares.forget,
         _code_of,
         clock=broker.clock,
@@ -184,19 +187,28 @@ def _fetch(
 
 
 async def _give_back(session: ShareSession, found: dict[Place, ShareFound], context: RequestContext) -> None:
-    """Release records that the client does not get, because its request has timed out."""
-    given = {
-        place: [AckBatch(each.first, each.last, _RELEASED) for each in share.acquired] for place, share in found.items()
-    }
-    if given:
-        await acknowledge(session, given, context, renewing=False)
+    """Give back records that the client does not get, because its request has timed out."""
+
+    async def one(place: Place) -> None:
+        try:
+            await context.broker.shares.find(session.group, place).give_back(session.member_id, found[place].acquired)
+        except TopicError as error:
+            # Their locks will end.
+            _log.warning("acquired records are not available", group=session.group, reason=str(error))
+
+    async for _ in context.broker.lane.a_few_at_once(list(found), one):
+        pass
 
 
 class _Finder:
-    """Finds share partitions whose topics the client may still read: a session may be older than a change of ACLs."""
+    """Finds share partitions whose topics the client may still read: a session may be older than a change of ACLs.
 
-    def __init__(self, context: RequestContext) -> None:
+    A session that has ended finds nothing: no request could acknowledge the records.
+    """
+
+    def __init__(self, context: RequestContext, session: ShareSession) -> None:
         self._broker = context.broker
+        self._session = session
         self._grants = self._broker.access.grants(context.principal, context.channel.client_host, self._broker.cluster)
 
     def find(self, group: str, place: Place) -> Any:
@@ -205,6 +217,8 @@ class _Finder:
             name = live.topic.name
             if not self._grants.may(Operation.READ, ResourceType.TOPIC, name):
                 raise PermissionError(f"topic {name} may not be read")
+        if self._session not in self._broker.shares.sessions:
+            raise UnknownTopic("the share session has ended")
         return self._broker.shares.find(group, place)
 
 

@@ -19,6 +19,7 @@ from headrace.storage.redis.replies import native_checked
 from headrace.storage.redis.script_calls import Scripts
 from headrace.topics.model import StoredBatch
 from headrace.topics.native import (
+    DEAD,
     Acknowledgement,
     Delivered,
     Extent,
@@ -34,6 +35,8 @@ _AT_ONCE = 1_000
 """Entries that one script call releases. It blocks Redis."""
 _MOST_ENTRIES = 500
 """Maximum entries of one read, because their conversion takes time."""
+_MOST_DEAD = 10_000
+"""Dead letters that are looked up at once: the largest window."""
 _IDLE_MS = 3_600_000
 """Idle time after which members without entries are removed, because their broker crashed. They may come back."""
 _BATCH_BYTES = 1 << 20
@@ -103,6 +106,7 @@ class RedisShares:
             streams.LARGEST_ENTRY,
             streams.MOST_FIELDS,
             int(expired),
+            int(limits.dead_letters),
         )
         again = {entry[0]: number for entry, number in zip(entries, counts, strict=False)}
         if again:
@@ -138,7 +142,8 @@ class RedisShares:
                 singles += (outcome.value, native.id_of(first, bits))
             else:
                 runs += (outcome.value, native.id_of(first, bits), native.id_of(last, bits), last - first + 1)
-        asked = (group, member, limits.deliveries, len(singles) // 2, *singles, *runs)
+        limiting = limits.deliveries, int(limits.dead_letters)
+        asked = (group, member, *limiting, len(singles) // 2, *singles, *runs)
         taken, spent = await self._run("acknowledge", _keys(stream), *asked)
         return _spent(spent, bits) if taken else None
 
@@ -147,10 +152,38 @@ class RedisShares:
         more, spent = 1, []
         while more:
             _, more, part = await self._run(
-                "release", _keys(stream), group, member, limits.deliveries, _AT_ONCE, max(_IDLE_MS, limits.lock_ms)
+                "release",
+                _keys(stream),
+                group,
+                member,
+                limits.deliveries,
+                _AT_ONCE,
+                max(_IDLE_MS, limits.lock_ms),
+                int(limits.dead_letters),
             )
             spent += part
         return _spent(spent, stream.bits)
+
+    async def dead_letters(self, stream: NativeStream, group: str) -> list[Delivered]:
+        """See `broker.log_ports.NativeShares`."""
+        shard = self._scripts.shards.at(stream.key)
+        reply = await shard.call("XPENDING", stream.key, group, "-", "+", _MOST_DEAD, DEAD)
+        if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOGROUP"):
+            return []
+        entries = native_checked(reply)
+        beyond = [entry[0] for entry in entries if native.parts_of(entry[0])[1] >= 1 << stream.bits]
+        if beyond:
+            # A program read what has no offset, and so no copy.
+            shard.send([_xack(stream.key, group, beyond)], _ignore)
+        return _spent([part for entry in entries for part in (entry[0], entry[3])], stream.bits)
+
+    async def bury(self, stream: NativeStream, group: str, letters: Sequence[Delivered]) -> None:
+        """See `broker.log_ports.NativeShares`."""
+        bits = stream.bits
+        ranges: list[str | int] = []
+        for first, last, _ in letters:
+            ranges += (native.id_of(first, bits), native.id_of(last, bits), last - first + 1)
+        await self._run("bury", _keys(stream)[:2], group, *ranges)
 
     async def begin(self, stream: NativeStream, group: str, create_at: int | None) -> None:
         """See `broker.log_ports.NativeShares`."""

@@ -1,16 +1,16 @@
 #!lua flags=allow-oom
 -- Acknowledge entries of a member of a share group: all of them, or none if the member does not have them all.
 -- KEYS: stream, state, groups
--- ARGV: fencing epoch, group, member, maximum deliveries, number of single entries among the following; then for each
---       single entry 'done', 'release', 'renew' or 'gap', and its id; then for each run of neighbors also its last id and
+-- ARGV: fencing epoch, group, member, maximum deliveries, '1' if the group has a dead letter topic, number of single
+--       entries among the following; then for each single entry 'done', 'reject', 'release', 'renew' or 'gap', and its id; then for each run of neighbors also its last id and
 --       the number of its entries. The member need not have the entries of gaps.
--- Reply: 0 if nothing changed, otherwise 1, and ids and numbers of deliveries of entries that were acknowledged instead
---         of released, because they reached the maximum. Errors: FENCED, GONE, NOGROUP, WRONGTYPE.
+-- Reply: 0 if nothing changed, otherwise 1, and ids and numbers of deliveries of entries that were given up instead of
+--         released, because they reached the maximum. Errors: FENCED, GONE, NOGROUP, WRONGTYPE.
 -- Parts: group, ids, partition, share
 --
 -- XACK would acknowledge entries of other consumers, too. Entries below all pending ones are done already: repeated
 -- acknowledgements of them change nothing.
-local stream, group, member, limit, singles = KEYS[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+local stream, group, member, limit, singles = KEYS[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[6])
 local no = refused(redis.call('HGET', KEYS[2], 'e'))
 if no then
   return no
@@ -40,7 +40,7 @@ end
 
 local known = {}
 if singles > MANY then
-  local found = pending(ARGV[7], ARGV[5 + 2 * singles], MOST)
+  local found = pending(ARGV[8], ARGV[6 + 2 * singles], MOST)
   if found.err then
     return redis.error_reply(found.err)
   end
@@ -49,10 +49,13 @@ if singles > MANY then
   end
 end
 
-local done, again, renewed, spent = {}, {}, {}, {}
+local done, rejected, again, renewed, spent = {}, {}, {}, {}, {}
+local dead_letters = ARGV[5] == '1'
 local function take(kind, entry)
   if kind == 'done' or kind == 'gap' then
     done[#done + 1] = entry[1]
+  elseif kind == 'reject' then
+    rejected[#rejected + 1] = entry[1]
   elseif kind == 'release' then
     again[#again + 1] = entry
   else
@@ -60,7 +63,7 @@ local function take(kind, entry)
   end
 end
 
-for place = 6, 5 + 2 * singles, 2 do
+for place = 7, 6 + 2 * singles, 2 do
   local id = ARGV[place + 1]
   local entry = known[id]
   if not entry and singles <= MANY then
@@ -76,7 +79,7 @@ for place = 6, 5 + 2 * singles, 2 do
     return {0, spent}
   end
 end
-for place = 6 + 2 * singles, #ARGV, 4 do
+for place = 7 + 2 * singles, #ARGV, 4 do
   local last, want = ARGV[place + 2], tonumber(ARGV[place + 3])
   local found = pending(ARGV[place + 1], last, math.min(want, MOST) + 1)
   if found.err then
@@ -91,6 +94,7 @@ for place = 6 + 2 * singles, #ARGV, 4 do
 end
 
 acknowledge(stream, group, done)
+give_up(stream, KEYS[3], group, rejected, dead_letters)
 hand_over(stream, group, member, renewed, '0')
-release(stream, group, again, limit, spent)
+release(stream, KEYS[3], group, again, limit, spent, dead_letters)
 return {1, spent}

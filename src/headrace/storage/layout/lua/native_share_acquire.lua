@@ -4,9 +4,9 @@
 -- KEYS: stream, state, groups
 -- ARGV: fencing epoch, group, member, id at which to create the group if it was destroyed, lock in milliseconds, maximum
 --       deliveries, maximum entries, maximum pending entries of the group, maximum bytes, maximum bytes of the first,
---       bytes and fields of the largest record, '1' to look for ended locks
+--       bytes and fields of the largest record, '1' to look for ended locks, '1' if the group has a dead letter topic
 -- Reply: entries; numbers of deliveries of the first ones, which are not new; ids and numbers of deliveries of entries
---         that were acknowledged, because they reached the maximum; pending entries of the group; 1 if more may be
+--         that were given up, because they reached the maximum; pending entries of the group; 1 if more may be
 --         available; bytes of the first if it is too large, which stays available. An entry that is larger than a
 --         record has its bytes in place of its fields. Errors: FENCED, GONE, WRONGTYPE.
 -- Parts: fitting, partition, share
@@ -26,6 +26,9 @@ if not has_begun(ours) then
 end
 local lock, limit, most, window = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local room, first, largest, fields = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
+
+-- Entries of one look for ended locks, at least.
+local LEAST = 100
 
 local found, kept, counts, spent, wants, full = {}, 0, {}, {}, 0, false
 local step, widest = 1, 1
@@ -71,7 +74,7 @@ local function claim(pending)
       end
       place = place + 1
     end
-    acknowledge(stream, group, over)
+    give_up(stream, KEYS[3], group, over, ARGV[14] == '1')
     if #ids > 0 then
       keep(redis.call('XCLAIM', stream, group, member, 0, unpack(ids)), count_of)
     end
@@ -95,9 +98,20 @@ end
 claim(pending)
 local more = #pending == most
 if not full and ARGV[13] == '1' then
-  pending = redis.call('XPENDING', stream, group, 'IDLE', lock, '-', '+', most - kept)
-  claim(pending)
-  more = more or #pending > 0
+  -- Dead letters may be the first ones.
+  local from, others = '-', {}
+  while from and #others == 0 do
+    local asked = math.max(most - kept, LEAST)
+    pending = redis.call('XPENDING', stream, group, 'IDLE', lock, from, '+', asked)
+    for _, entry in ipairs(pending) do
+      if entry[2] ~= DEAD then
+        others[#others + 1] = entry
+      end
+    end
+    from = #pending == asked and '(' .. pending[asked][1]
+  end
+  claim(others)
+  more = more or #others > 0
 end
 local held = redis.call('XPENDING', stream, group)[1]
 while not full and held < window do

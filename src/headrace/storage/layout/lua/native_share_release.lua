@@ -2,8 +2,8 @@
 -- Release everything that a member of a share group has, and then remove the member's consumer.
 -- KEYS: stream, state, groups
 -- ARGV: fencing epoch, group, member, maximum deliveries, maximum entries per call, idle milliseconds after which other
---       members without entries are removed as well
--- Reply: number of released entries; 1 if more exist; ids and numbers of deliveries of entries that were acknowledged
+--       members without entries are removed as well, '1' if the group has a dead letter topic
+-- Reply: number of released entries; 1 if more exist; ids and numbers of deliveries of entries that were given up
 --         instead, because they reached the maximum. Errors: FENCED, GONE, WRONGTYPE.
 -- Parts: partition, share
 local stream, group, member = KEYS[1], ARGV[2], ARGV[3]
@@ -22,7 +22,7 @@ if pending.err then
   end
   return {0, 0, spent}
 end
-release(stream, group, pending, tonumber(ARGV[4]), spent)
+release(stream, KEYS[3], group, pending, tonumber(ARGV[4]), spent, ARGV[7] == '1')
 local released = #pending - #spent / 2
 if #pending == most then
   return {released, 1, spent}

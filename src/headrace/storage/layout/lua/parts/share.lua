@@ -3,6 +3,8 @@
 -- of a group that is a share group.
 local RELEASED = '~released'
 local MARK = cjson.encode(RELEASED)
+-- Consumer with the entries that wait for their copies in the dead letter topic. No member acquires them.
+local DEAD = '~dead'
 -- Milliseconds of idle time of a released entry: XAUTOCLAIM of a program also takes it.
 local LONG_IDLE = '9999999999'
 
@@ -32,9 +34,27 @@ local function hand_over(stream, group, consumer, ids, idle)
   end
 end
 
--- Release pending entries of XPENDING. Those that were delivered `limit` times are acknowledged instead, and added with
+-- Give up entries: acknowledge them, or if the group has a dead letter topic, keep them for their copies.
+local function give_up(stream, groups, group, ids, dead_letters)
+  if not dead_letters then
+    acknowledge(stream, group, ids)
+  elseif #ids > 0 then
+    hand_over(stream, group, DEAD, ids, '0')
+    local members = members_of(groups, group)
+    for _, each in ipairs(members) do
+      if each == DEAD then
+        return
+      end
+    end
+    -- It is no program.
+    members[#members + 1] = DEAD
+    redis.call('HSET', groups, group, cjson.encode(members))
+  end
+end
+
+-- Release pending entries of XPENDING. Those that were delivered `limit` times are given up instead, and added with
 -- their numbers of deliveries to `spent`.
-local function release(stream, group, pending, limit, spent)
+local function release(stream, groups, group, pending, limit, spent, dead_letters)
   local again, over = {}, {}
   for _, entry in ipairs(pending) do
     if entry[4] >= limit then
@@ -44,6 +64,6 @@ local function release(stream, group, pending, limit, spent)
       again[#again + 1] = entry[1]
     end
   end
-  acknowledge(stream, group, over)
+  give_up(stream, groups, group, over, dead_letters)
   hand_over(stream, group, RELEASED, again, LONG_IDLE)
 end
