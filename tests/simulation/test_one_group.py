@@ -59,8 +59,11 @@ class OneGroup(World):
                     self._reach((topic_id, index), end)
         elif self.ctx.now_ms >= process.next_ms:
             for index, offset in process.begin().items():
-                assert offset <= self.ends.get((topic_id, index), 0), f"{process.name} skips records of {index}"
+                self._check_start((topic_id, index), offset)
         self._claim(process)
+
+    def _check_start(self, part: Part, offset: int) -> None:
+        assert offset <= self.ends.get(part, 0), f"records of {part} are skipped"
 
     def _reach(self, part: Part, end: int) -> None:
         self.ends[part] = max(self.ends.get(part, 0), end)
@@ -136,7 +139,7 @@ class OneGroup(World):
                 self.starts[client.member_id, part] = start + self.random.randint(0, 3)
                 self._reach(part, self.starts[client.member_id, part])
                 position = replace(request.positions[place], offset=self.starts[client.member_id, part])
-                request.positions[place] = position  # type: ignore[index]
+                request.positions[place] = position
         if not request.positions:
             return
         ticket = self.ctx.request(request)
@@ -173,7 +176,7 @@ class OneGroup(World):
     def _update_reads(self) -> None:
         self._check_owners()
         for process in self.processes:
-            if not process.is_member and process.parts():
+            if not process.is_member:
                 process.lose()
                 self._release(process)
         members = self.ctx.member_ids
