@@ -15,6 +15,7 @@ from tests.harness.consumer_world import NAMES, World
 from tests.harness.instance_processes import InstanceProcess
 
 from headrace.groups.consumers import heartbeat
+from headrace.groups.consumers.events import ConsumerHeartbeat
 from headrace.groups.consumers.instances import Instances
 from headrace.groups.events import DropTopic
 from headrace.groups.instances import rebalance
@@ -126,6 +127,13 @@ class OneGroup(World):
         super()._restarted()
         for process in self.processes:
             process.interrupt()
+
+    def _deliver(self, request: Any) -> None:
+        """The server looks up topics when a request arrives."""
+        if isinstance(request, ConsumerHeartbeat):
+            known = {name: self.ctx.topics[name] for name in request.topics or () if name in self.ctx.topics}
+            request = replace(request, facts=known)
+        super()._deliver(request)
 
     def _commit(self, client: Consumer) -> None:
         """A consumer reads on from its position, and commits."""

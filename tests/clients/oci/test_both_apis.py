@@ -234,14 +234,15 @@ def test_both_apis_at_once_are_kept_apart(headrace_kafka: str, client: Client, s
     assert reader.values(4) == ["4", "5", "6", "7"]
 
 
-def test_an_instance_is_refused_while_kafka_reads(
-    headrace_kafka: str, client: Client, stream: Any, kafka: Confluent
+def test_the_offsets_of_classic_members_are_not_set_while_they_read(
+    client: Client, stream: Any, kafka: Confluent
 ) -> None:
     put(client, stream.id, "v")
     with kafka.member("readers", "one") as member:
         within(60, lambda: member.poll(0.2))
+        GroupReader(client, stream.id, "readers", "A")
         with pytest.raises(oci.exceptions.ServiceError) as caught:
-            GroupReader(client, stream.id, "readers", "A").get()
+            client.update_group(stream.id, "readers", models.UpdateGroupDetails(type="LATEST"))
         assert (caught.value.status, caught.value.code) == (409, "Conflict")
         # Another name is another group.
         assert GroupReader(client, stream.id, "others", "A").values() == ["v"]
