@@ -3,6 +3,7 @@
 import contextlib
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from tests.clients.test_groups import PARTITIONS, Watch, fill
@@ -51,7 +52,7 @@ def test_members_change_their_protocol_one_by_one_and_back(
         watch.until(watch.settled)
         watch.got.clear()
         new = fill(classic, topic, f"{moment} {number}")
-        watch.until(lambda new=new: watch.seen(new))
+        watch.until(partial(watch.seen, new))
         assert not [record for _, record in watch.got if record.value in values], "committed ones are not repeated"
         assert len(watch.got) == len(new)
         values = new

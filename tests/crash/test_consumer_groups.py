@@ -44,7 +44,7 @@ def test_members_go_on_after_a_kill(tmp_path: Path) -> None:
                 for consumer in consumers:
                     record = consumer.poll(0.02)
                     if record is not None and record.error() is None:
-                        got.append((record.topic(), record.partition(), record.offset()))
+                        got.append((str(record.topic()), int(record.partition() or 0), int(record.offset() or 0)))
 
         with Wire(started.kafka) as wire:
             for topic, partitions in PARTITIONS.items():

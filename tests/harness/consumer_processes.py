@@ -23,7 +23,7 @@ from headrace.groups.consumers.events import (
 from headrace.groups.effects import CommitResult, Effect
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Commit, Event
-from headrace.groups.model import GroupSettings, OffsetAndMetadata, TopicFacts, TopicPartition
+from headrace.groups.model import GroupSettings, OffsetAndMetadata, StoredConsumer, TopicFacts, TopicPartition
 from tests.harness.crashing import CrashingContext
 from tests.harness.groups import Ticket
 
@@ -120,7 +120,7 @@ class ConsumerContext(CrashingContext):
     @property
     def member_ids(self) -> set[str]:
         """Ids of the stored members."""
-        return {member.member_id for member in self.stored.fields}
+        return {member.member_id for member in self.stored.fields if isinstance(member, StoredConsumer)}
 
     def _check(self) -> None:
         assert self.timers == self.whole.deadlines, "the group does not know its timers"

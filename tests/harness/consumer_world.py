@@ -256,7 +256,10 @@ class World:
         self.seen["late"] += 1
 
     def _stored(self, member_id: str) -> StoredConsumer | None:
-        return next((member for member in self.ctx.stored.fields if member.member_id == member_id), None)
+        return next((member for member in self._consumers() if member.member_id == member_id), None)
+
+    def _consumers(self) -> list[StoredConsumer]:
+        return [member for member in self.ctx.stored.fields if isinstance(member, StoredConsumer)]
 
     def _epochs(self, member_id: str) -> tuple[int, ...]:
         """The present and the previous epoch of a member, if it is one."""
@@ -300,7 +303,7 @@ class World:
         """After each event: which members were removed, and which must give up what."""
         self._update_reads()
         before, self.revoking = self.revoking, {}
-        for member in self.ctx.stored.fields:
+        for member in self._consumers():
             if member.revoking:
                 since = before.get(member.member_id)
                 same = since is not None and since[0] == member.revoking

@@ -31,7 +31,8 @@ class OneGroupContext(MixedContext):
     def ask(self, request: InstanceRequest) -> Result:
         """Send a request of an instance."""
         ticket = self._ticket()
-        return self._request(ticket, replace(request, token=ticket)).result
+        result: Result = self._request(ticket, replace(request, token=ticket)).result
+        return result
 
     def create(self, name: str, *, starts: StoredStart = BEGINNING, timeout_ms: int = TIMEOUT_MS) -> GroupCursor:
         """Send a CreateGroupCursor."""

@@ -23,7 +23,7 @@ def until(condition: Callable[[], bool], polled: list[Consumer], got: list[tuple
         for consumer in polled:
             record = consumer.poll(0.05)
             if record is not None and record.error() is None:
-                got.append((record.partition(), record.offset()))
+                got.append((int(record.partition() or 0), int(record.offset() or 0)))
 
 
 @pytest.fixture

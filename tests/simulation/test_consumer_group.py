@@ -174,7 +174,6 @@ def responses_before_the_write(patch: Patch) -> None:
 def an_unresolved_pattern_means_no_topics(patch: Patch) -> None:
     def restore(original: Any, group: Membership, *arguments: Any) -> None:
         original(group, *arguments)
-        group.unresolved.clear()
         for member in group.members.values():
             group.holdings.subscribe(member.member_id, member.topics)
 

@@ -95,7 +95,8 @@ class MixedWorld(World):
     # the rules: `reads` has readers of both kinds
 
     def _take_classic(self, process: ClassicProcess) -> None:
-        for part in [part for part, reader in self.reads.items() if reader is process and part not in process.owned]:
+        readers: dict[Any, Any] = dict(self.reads)
+        for part in [part for part, reader in readers.items() if reader is process and part not in process.owned]:
             del self.reads[part]
         if process.member_id in self._members():
             for part in process.owned:
@@ -103,7 +104,8 @@ class MixedWorld(World):
                 assert reader is process, f"{part} is read by {reader.member_id} and {process.member_id}"
 
     def _release(self, process: ClassicProcess) -> None:
-        for part in [part for part, reader in self.reads.items() if reader is process]:
+        readers: dict[Any, Any] = dict(self.reads)
+        for part in [part for part, reader in readers.items() if reader is process]:
             del self.reads[part]
 
     def _members(self) -> set[str]:

@@ -56,7 +56,9 @@ member_lists = st.lists(names, unique=True, min_size=1)
 
 
 @given(groups(), member_lists)
-def test_uniform_assigns_everything_in_equal_shares(group: tuple[dict[str, int], Owners, Owners], members: list[str]):
+def test_uniform_assigns_everything_in_equal_shares(
+    group: tuple[dict[str, int], Owners, Owners], members: list[str]
+) -> None:
     partitions, held, intended = group
     assignment = uniform(same_topics(members), partitions, held, intended)
     found = owners_of(assignment)
@@ -67,7 +69,7 @@ def test_uniform_assigns_everything_in_equal_shares(group: tuple[dict[str, int],
 
 
 @given(groups(), member_lists)
-def test_uniform_is_deterministic(group: tuple[dict[str, int], Owners, Owners], members: list[str]):
+def test_uniform_is_deterministic(group: tuple[dict[str, int], Owners, Owners], members: list[str]) -> None:
     partitions, held, intended = group
     expected = uniform(same_topics(members), partitions, held, intended)
     backwards = {topic: dict(reversed(owners.items())) for topic, owners in reversed(held.items())}
@@ -76,7 +78,9 @@ def test_uniform_is_deterministic(group: tuple[dict[str, int], Owners, Owners], 
 
 
 @given(groups(), member_lists)
-def test_uniform_moves_as_few_as_equal_shares_allow(group: tuple[dict[str, int], Owners, Owners], members: list[str]):
+def test_uniform_moves_as_few_as_equal_shares_allow(
+    group: tuple[dict[str, int], Owners, Owners], members: list[str]
+) -> None:
     partitions, held, _ = group
     held = {topic: {p: who for p, who in held[topic].items() if p < partitions[topic]} for topic in partitions}
     held = {topic: {p: who for p, who in owners.items() if who in members} for topic, owners in held.items()}
@@ -88,7 +92,7 @@ def test_uniform_moves_as_few_as_equal_shares_allow(group: tuple[dict[str, int],
 
 
 @given(st.integers(0, 30), st.data(), member_lists)
-def test_uniform_keeps_the_lowest(count: int, data: st.DataObject, members: list[str]):
+def test_uniform_keeps_the_lowest(count: int, data: st.DataObject, members: list[str]) -> None:
     held = data.draw(st.dictionaries(st.integers(0, max(count - 1, 0)), st.sampled_from(members), max_size=count))
     assignment = uniform(dict.fromkeys(members, T), {"t": count}, {"t": held}, {})
     for who, topics in assignment.items():
@@ -98,7 +102,7 @@ def test_uniform_keeps_the_lowest(count: int, data: st.DataObject, members: list
 
 
 @given(st.integers(0, 20), st.data(), member_lists)
-def test_uniform_assigns_one_topic_as_balanced_sections_do(count: int, data: st.DataObject, members: list[str]):
+def test_uniform_assigns_one_topic_as_balanced_sections_do(count: int, data: st.DataObject, members: list[str]) -> None:
     holders = data.draw(st.lists(st.none() | st.sampled_from(members), min_size=count, max_size=count))
     held = {each: who for each, who in enumerate(holders) if who is not None}
     intended = data.draw(st.dictionaries(st.sampled_from(sorted(held)), st.sampled_from(members))) if held else {}
@@ -107,38 +111,38 @@ def test_uniform_assigns_one_topic_as_balanced_sections_do(count: int, data: st.
     assert [found[each] for each in range(count)] == share_out(members, holders, intended)
 
 
-def test_uniform_gives_a_third_member_the_highest_of_both():
+def test_uniform_gives_a_third_member_the_highest_of_both() -> None:
     # librdkafka's 0113 checks this result.
     held = {"t": {0: "m0", 1: "m0", 2: "m0", 3: "m1", 4: "m1", 5: "m1"}}
     assignment = uniform(joined(3), {"t": 6}, held, held)
     assert assignment == {"m0": {"t": [0, 1]}, "m1": {"t": [3, 4]}, "m2": {"t": [2, 5]}}
 
 
-def test_uniform_takes_free_partitions_before_held_ones():
+def test_uniform_takes_free_partitions_before_held_ones() -> None:
     # m1 gets the free one; m2 waits for what m0 gives up.
     assignment = uniform(joined(3), {"t": 3}, {"t": {0: "m0", 1: "m0"}}, {})
     assert assignment == {"m0": {"t": [0]}, "m1": {"t": [2]}, "m2": {"t": [1]}}
 
 
-def test_uniform_keeps_intentions_while_owners_revoke():
+def test_uniform_keeps_intentions_while_owners_revoke() -> None:
     # m1 waits for 3. Although 2 is a higher one of m0's kept partitions, it does not get 2 instead.
     held = {"t": dict.fromkeys(range(4), "m0")}
     intended = {"t": {0: "m0", 2: "m0", 1: "m1", 3: "m1"}}
     assert uniform(joined(2), {"t": 4}, held, intended) == {"m0": {"t": [0, 2]}, "m1": {"t": [1, 3]}}
 
 
-def test_uniform_keeps_the_same_partitions_of_topics_together():
+def test_uniform_keeps_the_same_partitions_of_topics_together() -> None:
     held = {topic: dict.fromkeys(range(2), "m0") for topic in ("t", "u")}
     assignment = uniform(same_topics(["m0", "m1"]), {"t": 2, "u": 2}, held, held)
     assert assignment == {"m0": {"t": [0], "u": [0]}, "m1": {"t": [1], "u": [1]}}
 
 
-def test_uniform_ignores_unknown_topics():
+def test_uniform_ignores_unknown_topics() -> None:
     members = {"m0": frozenset({"t", "x"}), "m1": frozenset({"t"}), "m2": frozenset({"t", "y"})}
     assert uniform(members, {"t": 2}, {}, {}) == {"m0": {"t": [0]}, "m1": {"t": [1]}, "m2": {}}
 
 
-def test_uniform_of_nothing():
+def test_uniform_of_nothing() -> None:
     assert uniform({}, {"t": 3}, {}, {}) == {}
     assert uniform(joined(2), {}, {"t": {0: "m0"}}, {}) == {"m0": {}, "m1": {}}
 
@@ -150,7 +154,7 @@ subscriptions = st.dictionaries(names, st.frozensets(st.sampled_from(TOPICS)), m
 @given(groups(TOPICS), subscriptions)
 def test_uniform_of_different_topics_assigns_to_subscribers(
     group: tuple[dict[str, int], Owners, Owners], members: dict[str, frozenset[str]]
-):
+) -> None:
     partitions, held, intended = group
     assignment = uniform(members, partitions, held, intended)
     found = owners_of(assignment)
@@ -164,7 +168,7 @@ def test_uniform_of_different_topics_assigns_to_subscribers(
 @given(groups(TOPICS), subscriptions)
 def test_uniform_of_different_topics_leaves_no_move_that_narrows(
     group: tuple[dict[str, int], Owners, Owners], members: dict[str, frozenset[str]]
-):
+) -> None:
     partitions, held, intended = group
     assignment = uniform(members, partitions, held, intended)
     loads = sizes(assignment)
@@ -175,7 +179,7 @@ def test_uniform_of_different_topics_leaves_no_move_that_narrows(
 
 
 @given(groups(TOPICS), subscriptions)
-def test_uniform_is_stable(group: tuple[dict[str, int], Owners, Owners], members: dict[str, frozenset[str]]):
+def test_uniform_is_stable(group: tuple[dict[str, int], Owners, Owners], members: dict[str, frozenset[str]]) -> None:
     partitions, held, intended = group
     first = owners_of(uniform(members, partitions, held, intended))
     assert owners_of(uniform(members, partitions, first, first)) == first
@@ -184,7 +188,7 @@ def test_uniform_is_stable(group: tuple[dict[str, int], Owners, Owners], members
 @given(groups(TOPICS), subscriptions, names)
 def test_uniform_moves_only_to_a_member_that_joins(
     group: tuple[dict[str, int], Owners, Owners], members: dict[str, frozenset[str]], new: str
-):
+) -> None:
     partitions, held, intended = group
     members = {who: frozenset(TOPICS) for who in members if who != new}
     before = owners_of(uniform(members, partitions, held, intended))
@@ -193,7 +197,7 @@ def test_uniform_moves_only_to_a_member_that_joins(
         assert all(after[topic][each] in {who, new} for each, who in owners.items())
 
 
-def test_range_is_contiguous_in_the_order_of_members():
+def test_range_is_contiguous_in_the_order_of_members() -> None:
     members = {"b": frozenset({"t", "u"}), "c": frozenset({"t"}), "a": frozenset({"t", "u"})}
     assert range_assignor(members, {"t": 7, "u": 3}) == {
         "a": {"t": [0, 1, 2], "u": [0, 1]},
@@ -202,19 +206,21 @@ def test_range_is_contiguous_in_the_order_of_members():
     }
 
 
-def test_range_orders_static_members_by_instance():
+def test_range_orders_static_members_by_instance() -> None:
     assignment = range_assignor(joined(3), {"t": 3}, {"m2": "i1", "m1": "i2"})
     assert assignment == {"m2": {"t": [0]}, "m1": {"t": [1]}, "m0": {"t": [2]}}
 
 
-def test_range_leaves_members_without_partitions():
+def test_range_leaves_members_without_partitions() -> None:
     members: Mapping[str, frozenset[str]] = {**joined(2), "m2": frozenset({"x"})}
     assert range_assignor(members, {"t": 1}) == {"m0": {"t": [0]}, "m1": {}, "m2": {}}
     assert range_assignor({}, {"t": 1}) == {}
 
 
 @given(groups(TOPICS), subscriptions)
-def test_range_assigns_everything(group: tuple[dict[str, int], Owners, Owners], members: dict[str, frozenset[str]]):
+def test_range_assigns_everything(
+    group: tuple[dict[str, int], Owners, Owners], members: dict[str, frozenset[str]]
+) -> None:
     partitions = group[0]
     found = owners_of(range_assignor(members, partitions))
     for topic, count in partitions.items():
@@ -223,6 +229,6 @@ def test_range_assigns_everything(group: tuple[dict[str, int], Owners, Owners], 
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 12])
-def test_range_of_equal_topics_is_the_same(count: int):
+def test_range_of_equal_topics_is_the_same(count: int) -> None:
     assignment = range_assignor(same_topics(["m0", "m1", "m2"]), {"t": count, "u": count})
     assert all(topics.get("t") == topics.get("u") for topics in assignment.values())

@@ -24,7 +24,7 @@ def two_members() -> Holdings[str]:
     return group
 
 
-def test_changes_raise_the_epoch_once():
+def test_changes_raise_the_epoch_once() -> None:
     group = Holdings[str](5, 5)
     assert not group.outdated
     group.topic("t", ID, 4)
@@ -45,7 +45,7 @@ def test_changes_raise_the_epoch_once():
     assert not group.members
 
 
-def test_a_member_gives_up_before_another_is_granted():
+def test_a_member_gives_up_before_another_is_granted() -> None:
     group = two_members()
     assert group.to_give_up("a") == {T: {2, 3}}
     assert group.due("b") == {T: {2, 3}}
@@ -63,7 +63,7 @@ def test_a_member_gives_up_before_another_is_granted():
     assert group.granted("x", 2) is None
 
 
-def test_only_free_partitions_of_its_target_are_granted():
+def test_only_free_partitions_of_its_target_are_granted() -> None:
     group = two_members()
     with pytest.raises(AssertionError, match="has an owner"):
         group.grant("b", {T: [2]}, 3)
@@ -72,13 +72,13 @@ def test_only_free_partitions_of_its_target_are_granted():
         group.grant("a", {T: [2]}, 3)
 
 
-def test_only_the_owner_gives_up():
+def test_only_the_owner_gives_up() -> None:
     group = two_members()
     with pytest.raises(AssertionError, match="does not own"):
         group.give_up("b", {T: [0]})
 
 
-def test_the_end_of_an_owner_frees_its_partitions():
+def test_the_end_of_an_owner_frees_its_partitions() -> None:
     group = two_members()
     group.leave("a")
     assert group.free_for("b") == {T: {2, 3}}
@@ -88,7 +88,7 @@ def test_the_end_of_an_owner_frees_its_partitions():
         group.held("a")
 
 
-def test_a_target_of_a_member_that_left_is_nothing():
+def test_a_target_of_a_member_that_left_is_nothing() -> None:
     group = two_members()
     group.leave("b")
     group.give_up("a", {T: [2]})
@@ -96,7 +96,7 @@ def test_a_target_of_a_member_that_left_is_nothing():
     assert group.owners() == {"t": {0: "a", 1: "a", 3: "a"}}
 
 
-def test_a_member_takes_the_place_of_another():
+def test_a_member_takes_the_place_of_another() -> None:
     group = two_members()
     epoch = group.epoch
     group.replace("a", "c")
@@ -110,7 +110,7 @@ def test_a_member_takes_the_place_of_another():
         group.replace("c", "b")
 
 
-def test_partitions_of_a_recreated_topic_are_other_ones():
+def test_partitions_of_a_recreated_topic_are_other_ones() -> None:
     group = two_members()
     group.topic("t", OTHER, 2)
     assert group.due("b") == {}
@@ -126,7 +126,7 @@ def test_partitions_of_a_recreated_topic_are_other_ones():
     assert group.is_settled("a")
 
 
-def test_a_deleted_topic_is_given_up():
+def test_a_deleted_topic_is_given_up() -> None:
     group = two_members()
     group.topic("t", None, None)
     assert group.partitions() == {}
@@ -139,7 +139,7 @@ def test_a_deleted_topic_is_given_up():
     assert group.is_settled("a"), "the same topic has returned"
 
 
-def test_partitions_are_those_of_subscribed_topics():
+def test_partitions_are_those_of_subscribed_topics() -> None:
     group = two_members()
     group.topic("x", OTHER, 1)
     assert group.partitions() == {"t": 4}
@@ -150,7 +150,7 @@ def test_partitions_are_those_of_subscribed_topics():
     assert group.partitions() == {"t": 4}
 
 
-def test_fewer_partitions():
+def test_fewer_partitions() -> None:
     group = two_members()
     group.topic("t", ID, 1)
     assert group.due("b") == {}
@@ -165,7 +165,7 @@ def restored(group: Holdings[str]) -> Holdings[str]:
     return again
 
 
-def test_restoring_changes_nothing():
+def test_restoring_changes_nothing() -> None:
     group = two_members()
     again = restored(group)
     again.topic("t", ID, 4)
@@ -178,13 +178,13 @@ def test_restoring_changes_nothing():
 
 
 @pytest.mark.parametrize(("topic_id", "partitions"), [(ID, 5), (OTHER, 4), (None, None)])
-def test_a_topic_that_changed_during_a_restart_raises_the_epoch(topic_id: UUID | None, partitions: int | None):
+def test_a_topic_that_changed_during_a_restart_raises_the_epoch(topic_id: UUID | None, partitions: int | None) -> None:
     again = restored(two_members())
     again.topic("t", topic_id, partitions)
     assert again.outdated
 
 
-def test_what_is_held_of_a_former_topic_is_restored():
+def test_what_is_held_of_a_former_topic_is_restored() -> None:
     group = two_members()
     group.topic("t", OTHER, 4)
     group.aim({"a": {"t": [0, 1, 2, 3]}})
@@ -193,7 +193,7 @@ def test_what_is_held_of_a_former_topic_is_restored():
     assert again.free_for("a") == {Topic("t", OTHER): {0, 1, 2, 3}}
 
 
-def test_a_target_is_stored_as_computed():
+def test_a_target_is_stored_as_computed() -> None:
     # A member whose target was stored before the change is not behind one whose target was stored after it.
     group = two_members()
     before = group.target("a")
@@ -204,7 +204,7 @@ def test_a_target_is_stored_as_computed():
     assert again.outdated
 
 
-def test_two_stored_owners_are_an_error():
+def test_two_stored_owners_are_an_error() -> None:
     group = Holdings[str]()
     group.restore("a", ["t"], {T: {0: 1}}, {T: [0]})
     with pytest.raises(ValueError, match="two owners"):

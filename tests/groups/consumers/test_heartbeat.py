@@ -9,7 +9,7 @@ from tests.harness.consumers import FLIGHTS, SAME, TRAINS, ConsumerContext
 from headrace.groups import timers
 from headrace.groups.configs import NewerGroupSettings
 from headrace.groups.errors import GroupError
-from headrace.groups.model import TopicFacts
+from headrace.groups.model import StoredConsumer, TopicFacts
 from headrace.groups.turn import Room
 
 JOIN: dict[str, Any] = {"epoch": 0, "owned": (), "topics": ("flights",), "timeout_ms": 5_000}
@@ -318,6 +318,7 @@ def test_details_are_stored(ctx: ConsumerContext) -> None:
     ctx.enter("A")
     ctx.beat("A", rack="r", timeout_ms=7_000)
     (stored,) = ctx.stored.fields
+    assert isinstance(stored, StoredConsumer)
     assert (stored.rack_id, stored.rebalance_timeout_ms) == ("r", 7_000)
     ctx.beat("A", rack="r", timeout_ms=7_000)
     assert not ctx.persisted

@@ -2,7 +2,7 @@ from uuid import UUID
 
 import pytest
 
-from headrace.groups.assignment.holdings import Holdings, Topic
+from headrace.groups.assignment.holdings import Holdings, MemberKey, Topic
 from headrace.groups.consumers.events import ConsumerHeartbeat
 from headrace.groups.consumers.member import Member, MemberState, as_assignment, owns_any, owns_only
 from headrace.groups.model import StoredConsumer, StoredGrants, StoredPartitions
@@ -15,8 +15,8 @@ JOIN = ConsumerHeartbeat(
 
 
 @pytest.fixture
-def holdings() -> Holdings[str]:
-    found: Holdings[str] = Holdings(5, 5)
+def holdings() -> Holdings[MemberKey]:
+    found: Holdings[MemberKey] = Holdings(5, 5)
     found.topic("flights", ID, 3)
     found.subscribe("A", {"flights"})
     found.aim({"A": {"flights": [0, 1, 2]}})
@@ -25,7 +25,7 @@ def holdings() -> Holdings[str]:
     return found
 
 
-def test_a_member_comes_back_as_it_was_stored(holdings: Holdings[str]) -> None:
+def test_a_member_comes_back_as_it_was_stored(holdings: Holdings[MemberKey]) -> None:
     member = Member(JOIN)
     member.topics, member.pattern, member.assignor = ("flights",), "x.*", "range"
     member.renew(4, MemberState.STABLE)
@@ -60,7 +60,7 @@ def test_the_epoch_before_is_kept_at_every_new_state() -> None:
     assert (member.previous_epoch, member.epoch) == (4, 4)
 
 
-def test_what_is_given_up_is_not_assigned(holdings: Holdings[str]) -> None:
+def test_what_is_given_up_is_not_assigned(holdings: Holdings[MemberKey]) -> None:
     member = Member(JOIN)
     assert member.assigned(holdings) == {FLIGHTS: {0, 1, 2}}
     member.revoking = {FLIGHTS: {0}}

@@ -19,13 +19,19 @@ HEADER = GroupHeader(
 
 def stored(ctx: ConsumerContext) -> list[StoredConsumer]:
     """Members in storage."""
-    return sorted(ctx.stored.fields, key=lambda each: each.member_id)
+    return sorted(
+        (each for each in ctx.stored.fields if isinstance(each, StoredConsumer)), key=lambda each: each.member_id
+    )
 
 
 def saved(ctx: ConsumerContext) -> list[str]:
     """Members that the last event stored."""
     changes = [change for effect in ctx.effects if isinstance(effect, Persist) for change in effect.changes]
-    return [change.value.member_id for change in changes if isinstance(change, SaveField)]
+    return [
+        change.value.member_id
+        for change in changes
+        if isinstance(change, SaveField) and isinstance(change.value, StoredConsumer)
+    ]
 
 
 def test_only_changed_members_are_stored(ctx: ConsumerContext) -> None:
