@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.groups.assignment.assignors import Assignment, range_assignor, uniform
-from headrace.groups.instances.rebalance import share_out
 
 T = frozenset({"t"})
 Owners = dict[str, dict[int, str]]
@@ -101,14 +100,61 @@ def test_uniform_keeps_the_lowest(count: int, data: st.DataObject, members: list
         assert kept == mine[: len(kept)]
 
 
-@given(st.integers(0, 20), st.data(), member_lists)
-def test_uniform_assigns_one_topic_as_balanced_sections_do(count: int, data: st.DataObject, members: list[str]) -> None:
-    holders = data.draw(st.lists(st.none() | st.sampled_from(members), min_size=count, max_size=count))
-    held = {each: who for each, who in enumerate(holders) if who is not None}
-    intended = data.draw(st.dictionaries(st.sampled_from(sorted(held)), st.sampled_from(members))) if held else {}
-    intended = {each: who for each, who in intended.items() if holders[each] != who}
-    found = owners_of(uniform(dict.fromkeys(members, T), {"t": count}, {"t": held}, {"t": intended})).get("t", {})
-    assert [found[each] for each in range(count)] == share_out(members, holders, intended)
+# One topic, as in a section of instances.
+
+
+def shares(members: list[str], holders: list[str | None], intended: dict[int, str]) -> list[str]:
+    """Members by partition, given the holder of each partition, and its next holder."""
+    held = {index: holder for index, holder in enumerate(holders) if holder is not None}
+    found = owners_of(uniform(dict.fromkeys(members, T), {"t": len(holders)}, {"t": held}, {"t": intended}))
+    return [found["t"][index] for index in range(len(holders))]
+
+
+@st.composite
+def situations(draw: st.DrawFn) -> tuple[list[str], list[str | None], dict[int, str]]:
+    """Members, the holder of each partition (perhaps none), and its next holder."""
+    members = draw(member_lists)
+    holders = draw(st.lists(st.none() | st.sampled_from(members), min_size=1, max_size=20))
+    held = [index for index, holder in enumerate(holders) if holder is not None]
+    intended = draw(st.dictionaries(st.sampled_from(held), st.sampled_from(members), max_size=8)) if held else {}
+    return members, holders, {index: name for index, name in intended.items() if name != holders[index]}
+
+
+@given(situations())
+def test_what_was_settled_stays(situation: tuple[list[str], list[str | None], dict[int, str]]) -> None:
+    members, holders, intended = situation
+    shall = shares(members, holders, intended)
+    assert shares(members, [*shall], {}) == shall
+
+
+@given(situations())
+def test_an_intention_stays_until_it_is_carried_out(
+    situation: tuple[list[str], list[str | None], dict[int, str]],
+) -> None:
+    members, holders, intended = situation
+    shall = shares(members, holders, intended)
+    moves = {index: name for index, name in enumerate(shall) if holders[index] is not None and name != holders[index]}
+    granted: list[str | None] = [shall[index] if holder is None else holder for index, holder in enumerate(holders)]
+    assert shares(members, granted, moves) == shall
+
+
+def test_a_surplus_member_gets_nothing_and_moves_nothing() -> None:
+    assert shares(["a", "b", "c"], ["b", "a"], {}) == ["b", "a"]
+
+
+def test_one_more_goes_to_those_that_more_are_on_the_way_to() -> None:
+    assert Counter(shares(["a", "b", "c"], ["a"] * 5, {4: "c"})) == {"a": 2, "b": 1, "c": 2}
+    assert Counter(shares(["a", "b", "c"], ["a"] * 5, {})) == {"a": 2, "b": 2, "c": 1}
+
+
+def test_free_partitions_go_to_the_members_with_the_largest_deficit() -> None:
+    assert shares(["a", "b"], ["a", None, None, "a"], {}) == ["a", "b", "b", "a"]
+    assert shares(["a", "b", "c"], [None] * 4, {}) == ["a", "a", "b", "c"]
+
+
+def test_partitions_with_waiters_are_given_up_first() -> None:
+    assert shares(["a", "b"], ["a", "a"], {0: "b"}) == ["b", "a"]
+    assert shares(["a", "b"], ["a", "a"], {}) == ["a", "b"]
 
 
 def test_uniform_gives_a_third_member_the_highest_of_both() -> None:

@@ -4,55 +4,13 @@ Members enter with their first request, and newer cursors replace older ones. Pa
 when their owners give them up.
 """
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-
 from headrace.groups import timers
+from headrace.groups.assignment.assignors import uniform
 from headrace.groups.errors import InstanceError, InstanceProblem
 from headrace.groups.instances.events import CreateCursor
 from headrace.groups.instances.model import GroupCursor
 from headrace.groups.instances.section import Instance, Section
 from headrace.groups.turn import Turn
-
-
-# Targets: shares that differ by at most one, with as few moves as possible. Deterministic.
-def quotas(members: Sequence[str], holders: Sequence[str | None], intended: Mapping[int, str]) -> dict[str, int]:
-    """Return the number of partitions for each member. They differ by at most one.
-
-    Larger quotas go to members with most partitions, then most intended ones, then to the oldest, to avoid moves. There
-    must be a member; they are in join order. `holders` are owners by partition, `intended` the next ones.
-    """
-    held = Counter(holders)
-    coming = Counter(intended.values())
-    least, rest = divmod(len(holders), len(members))
-    ranked = sorted(members, key=lambda name: (-held[name], -coming[name]))
-    return {name: least + (rank < rest) for rank, name in enumerate(ranked)}
-
-
-def share_out(members: Sequence[str], holders: Sequence[str | None], intended: Mapping[int, str]) -> list[str]:
-    """Return the target member of each partition.
-
-    A member keeps partitions up to its quota, preferably those without an intended owner. Intentions are kept if
-    possible. The rest goes to members with the largest deficit.
-    """
-    left = quotas(members, holders, intended)
-    shall: list[str | None] = [None] * len(holders)
-    for partition in sorted(range(len(holders)), key=lambda partition: (partition in intended, partition)):
-        holder = holders[partition]
-        if holder is not None and left.get(holder, 0) > 0:
-            shall[partition] = holder
-            left[holder] -= 1
-    for partition, member in sorted(intended.items()):
-        if shall[partition] is None and left.get(member, 0) > 0:
-            shall[partition] = member
-            left[member] -= 1
-    # Free ones first: others are not available to their next owner yet.
-    for partition in sorted(range(len(holders)), key=lambda partition: (holders[partition] is not None, partition)):
-        if shall[partition] is None:
-            member = max(members, key=lambda name: left[name])
-            shall[partition] = member
-            left[member] -= 1
-    return [member for member in shall if member is not None]
 
 
 def dismiss_silent(section: Section, at_ms: int, turn: Turn) -> None:
@@ -93,9 +51,13 @@ def aim_again(section: Section, ticks_ms: int) -> None:
 
 
 def _shares(section: Section) -> list[str]:
-    holdings = section.holdings
-    intended = {index: holding.target for index, holding in enumerate(holdings) if holding.target in section.instances}
-    return share_out(list(section.instances), [holding.owner for holding in holdings], intended)
+    topic, holdings = section.topic, section.holdings
+    owners = {index: holding.owner for index, holding in enumerate(holdings) if holding.owner is not None}
+    intended = {index: holding.target for index, holding in enumerate(holdings) if holding.target is not None}
+    members = dict.fromkeys(section.instances, frozenset((topic,)))
+    shares = uniform(members, {topic: len(holdings)}, {topic: owners}, {topic: intended})
+    due = {index: name for name, topics in shares.items() for index in topics.get(topic, ())}
+    return [due[index] for index in range(len(holdings))]
 
 
 def hand_over(section: Section, member: Instance, turn: Turn) -> None:
