@@ -13,12 +13,12 @@ from headrace.groups.turn import Turn
 _SHARE = 20
 """A group's target takes at most one part in this many of the event loop."""
 _PER_MS = 1_000
-"""Members and partitions whose target is computed in a millisecond."""
+"""Members, differing subscriptions and partitions whose target is computed in a millisecond."""
 LARGEST_AT_ONCE = 5_000
 """Maximum members and partitions of a target that is computed in the turn that needs it."""
 _MOST_DISCARDED = 2
 """Consecutive outdated results. What is still valid of the next one applies, or a busy group would have no target."""
-_AGAIN_MS = 1_000
+AGAIN_MS = 1_000
 """Delay after a failed computation."""
 
 Targets = Mapping[MemberKey, Mapping[str, Collection[int]]]
@@ -37,6 +37,11 @@ def aim(group: Membership, rules: Rules, turn: Turn) -> None:
         _apply(group, rules, targets_of(assign), assign, turn)
 
 
+def pause_ms(size: int, interval_ms: int) -> int:
+    """Return the time from a target to the next one. An interval of 0 leaves it to the size of the group."""
+    return interval_ms or size * _SHARE // _PER_MS
+
+
 def targets_of(assign: Assign) -> Targets:
     """Compute a target."""
     if assign.assignor == "range":
@@ -51,7 +56,7 @@ def assigned(group: Membership, rules: Rules, event: Assigned, turn: Turn) -> No
         return
     group.assign = None
     if event.targets is None:
-        turn.set_timer(timers.target(), _AGAIN_MS)
+        turn.set_timer(timers.target(), AGAIN_MS)
     elif group.holdings.epoch == group.assign_epoch:
         _apply(group, rules, event.targets, event.assign, turn)
     elif group.discarded >= _MOST_DISCARDED:
@@ -105,7 +110,7 @@ def _apply(group: Membership, rules: Rules, targets: Targets, assign: Assign, tu
             group.touch(member)
     group.assigned = sum(assign.partitions.values())
     group.discarded = 0
-    delay_ms = rules.config.consumer_assignment_interval_ms or _size(assign) * _SHARE // _PER_MS
+    delay_ms = pause_ms(_size(assign), rules.config.consumer_assignment_interval_ms)
     if delay_ms and holdings.members:
         # Until then, changes have no new target.
         turn.set_timer(timers.target(), delay_ms)

@@ -13,6 +13,7 @@ from headrace.groups import timers
 from headrace.groups.classic.states import GroupState
 from headrace.groups.configs import Configs
 from headrace.groups.consumers.events import Assigned, ConsumerNotice, ConsumerRequest, TopicsChanged
+from headrace.groups.consumers.target import AGAIN_MS
 from headrace.groups.description import Client, GroupDescription, Moved, described_as_share
 from headrace.groups.effects import DeleteGroupResult
 from headrace.groups.errors import GroupError
@@ -42,7 +43,7 @@ from headrace.groups.sharing.events import (
 from headrace.groups.sharing.member import Assigned as Given
 from headrace.groups.sharing.member import Sharer, charged
 from headrace.groups.sharing.model import StoredSharer, StoredShareTopic
-from headrace.groups.sharing.target import AGAIN_MS, Target
+from headrace.groups.sharing.target import Target
 from headrace.groups.timers import TimerKey, TimerKind
 from headrace.groups.turn import Turn
 from headrace.machines.deadlines import Deadlines

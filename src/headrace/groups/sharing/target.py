@@ -3,16 +3,9 @@
 from collections.abc import Collection, Mapping
 
 from headrace.groups.consumers.events import Assign, Assigned
-from headrace.groups.consumers.target import LARGEST_AT_ONCE, Targets
+from headrace.groups.consumers.target import LARGEST_AT_ONCE, Targets, pause_ms
 from headrace.groups.sharing import assignor
 from headrace.groups.sharing.member import Sharer
-
-AGAIN_MS = 1_000
-"""Delay after a failed computation."""
-_SHARE = 20
-"""A group's target takes at most one part in this many of the event loop."""
-_PER_MS = 1_000
-"""Members, names and partitions whose target is computed in a millisecond."""
 
 
 def shares_of(assign: Assign) -> assignor.Shares:
@@ -40,10 +33,10 @@ class Target:
         return self._computing is not None
 
     def due_ms(self, ticks_ms: int, interval_ms: int) -> int:
-        """Return when the next one may begin (ticks). An interval of 0 leaves it to the size of the group."""
+        """Return when the next one may begin (ticks). See `pause_ms`."""
         if self._computed_ms is None:
             return ticks_ms
-        return self._computed_ms + (interval_ms or self._size * _SHARE // _PER_MS)
+        return self._computed_ms + pause_ms(self._size, interval_ms)
 
     def begin(
         self, members: Mapping[str, Sharer], partitions: Mapping[str, int], epoch: int, ticks_ms: int
