@@ -28,7 +28,7 @@ async def test_a_group_that_is_not_here_is_dead_or_was_handed_over(handed_over: 
             ownership.adopt(View(2), inside=True)
         return set(sizes)
 
-    groups = SimpleNamespace(ready=ready, size=lambda _: 0, describe=lambda _: None)
+    groups = SimpleNamespace(ready=ready, size=lambda _: 0, exists=lambda _: False, describe=lambda _: None)
     broker = SimpleNamespace(groups=groups, ownership=ownership)
     pace = CooperativeScheduler().pace
     context: Any = SimpleNamespace(broker=broker, pace=pace, reserve_parts=reserve_parts, done=False, version=5)

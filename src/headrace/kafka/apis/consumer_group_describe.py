@@ -12,14 +12,13 @@ Version notes
 
 from collections.abc import Iterable, Iterator
 
-from headrace.broker.admin.acl_authorizer import Grants
 from headrace.groups.consumers.description import ConsumerDescription, ConsumerGroupDescription, TopicAssignment
 from headrace.groups.consumers.group import ConsumerGroup
-from headrace.groups.errors import GroupError
+from headrace.kafka import described_groups
 from headrace.kafka.acl_codes import authorized
-from headrace.kafka.denied import Place, Refusal
-from headrace.kafka.errors import Code, code_of
-from headrace.kafka.required_acls import groups, topics
+from headrace.kafka.denied import Refusal
+from headrace.kafka.errors import Code
+from headrace.kafka.required_acls import groups
 from headrace.kafka.server.executor import AnswerItem, Each
 from headrace.kafka.server.registry import register
 from headrace.kafka.server.request_context import RequestContext
@@ -31,15 +30,7 @@ from headrace.topics.errors import cut
 Response = ConsumerGroupDescribeResponse
 _INSTANCE, _CLASSIC, _CONSUMER = -1, 0, 1
 """Type of an OCI instance (for Kafka: unknown), and of members with this protocol."""
-_HIDDEN = "The group uses topics that the client may not describe."
-NEEDS = (
-    groups(Operation.DESCRIBE, lambda request, _: request.group_ids),
-    topics(Operation.DESCRIBE, lambda request, _: (), shown=True),
-)
-
-
-def _places(name: str, _: ConsumerGroupDescribeRequest, __: RequestContext) -> Iterator[Place]:
-    yield ResourceType.GROUP, name
+NEEDS = (groups(Operation.DESCRIBE, lambda request, _: request.group_ids), described_groups.TOPICS)
 
 
 def _refused(name: str, code: Code, message: str | None = None) -> Response.DescribedGroup:
@@ -55,20 +46,7 @@ def _topics_of(group: Response.DescribedGroup) -> Iterator[str]:
                 yield topic.topic_name
 
 
-def _hide(response: Response, _: RequestContext, grants: Grants) -> Iterator[None]:
-    shown = []
-    for group in response.groups:
-        hidden = False
-        for name in _topics_of(group):
-            yield
-            if not grants.allow(NEEDS[1], name):
-                hidden = True
-                break
-        shown.append(_refused(group.group_id, Code.TOPIC_AUTHORIZATION_FAILED, _HIDDEN) if hidden else group)
-    response.groups = shown
-
-
-_EACH = Each("group_ids", "groups", _refused, _places, key=str)
+_EACH = Each("group_ids", "groups", _refused, described_groups.place, key=str)
 
 
 @register(
@@ -76,29 +54,21 @@ _EACH = Each("group_ids", "groups", _refused, _places, key=str)
     0,
     1,
     needs=NEEDS,
-    refusal=Refusal(take_out=_EACH.take_out, hide=_hide),
+    refusal=Refusal(take_out=_EACH.take_out, hide=described_groups.hide(_topics_of, _refused)),
     each=_EACH,
     bound=OF_GROUPS,
 )
 async def handle(request: ConsumerGroupDescribeRequest, context: RequestContext) -> AnswerItem:
     """Describe consumer groups with their members."""
-    groups, ownership = context.broker.groups, context.broker.ownership
-    view = ownership.number
-    named = dict.fromkeys(request.group_ids)
-    errors = {name: await groups.ready(name) async for name in context.pace().each(named)}
-    fitting = await context.reserve_parts({name: groups.size(name) for name in named})
+    known = context.broker.groups
+    problem = await described_groups.problems(request.group_ids, context)
 
     async def describe(name: str) -> Response.DescribedGroup:
-        if name not in fitting:
-            return _refused(name, Code.POLICY_VIOLATION)
-        error, part = errors[name], groups.part(name)
-        if error is None and not groups.exists(name) and ownership.number != view:
-            # The cluster membership has changed since the groups were loaded, and another broker may coordinate it.
-            error = GroupError.COORDINATOR_NOT_AVAILABLE
-        if error is not None:
-            return _refused(name, code_of(error))
+        code, part = problem(name), known.part(name)
+        if code is not None:
+            return _refused(name, code)
         if not isinstance(part, ConsumerGroup):
-            missing = "is not a consumer group" if groups.exists(name) else "not found"
+            missing = "is not a consumer group" if known.exists(name) else "not found"
             return _refused(name, Code.GROUP_ID_NOT_FOUND, cut(f"Group {name} {missing}."))
         group = await _described(part.describe_members(), context)
         if request.include_authorized_operations:

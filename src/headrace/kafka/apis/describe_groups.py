@@ -10,14 +10,11 @@ Version notes
 - 3: authorized operations. 4: static members. 5: flexible. 6: error messages.
 """
 
-from collections.abc import Iterator
-
 from headrace.groups.description import GroupDescription
-from headrace.groups.errors import GroupError
 from headrace.groups.model import GroupKind
+from headrace.kafka import described_groups
 from headrace.kafka.acl_codes import authorized
-from headrace.kafka.denied import Place
-from headrace.kafka.errors import Code, code_of
+from headrace.kafka.errors import Code
 from headrace.kafka.required_acls import groups
 from headrace.kafka.server.executor import AnswerItem, Each
 from headrace.kafka.server.registry import register
@@ -29,10 +26,6 @@ from headrace.topics.errors import cut
 
 Group = DescribeGroupsResponse.DescribedGroup
 _STRICT_FROM = 6
-
-
-def _places(name: str, _: DescribeGroupsRequest, __: RequestContext) -> Iterator[Place]:
-    yield ResourceType.GROUP, name
 
 
 def _refused(name: str, code: Code, message: str | None = None) -> Group:
@@ -52,26 +45,19 @@ def _refused(name: str, code: Code, message: str | None = None) -> Group:
     0,
     6,
     needs=(groups(Operation.DESCRIBE, lambda request, _: request.groups),),
-    each=Each("groups", "groups", _refused, _places, key=str),
+    each=Each("groups", "groups", _refused, described_groups.place, key=str),
     bound=OF_GROUPS,
 )
 async def handle(request: DescribeGroupsRequest, context: RequestContext) -> AnswerItem:
     """Describe groups with their members."""
-    groups, ownership = context.broker.groups, context.broker.ownership
-    view = ownership.number
-    named = dict.fromkeys(request.groups)
-    errors = {name: await groups.ready(name) async for name in context.pace().each(named)}
-    fitting = await context.reserve_parts({name: groups.size(name) for name in named})
+    known = context.broker.groups
+    problem = await described_groups.problems(request.groups, context)
 
     def describe(name: str) -> Group:
-        if name not in fitting:
-            return _refused(name, Code.POLICY_VIOLATION)
-        found, error = groups.describe(name), errors[name]
-        if error is None and found is None and ownership.number != view:
-            # The cluster membership has changed since the groups were loaded, and another broker may coordinate this
-            # one.
-            error = GroupError.COORDINATOR_NOT_AVAILABLE
-        group = _described(name, found, error, strict=context.version >= _STRICT_FROM)
+        code = problem(name)
+        if code is not None:
+            return _refused(name, code)
+        group = _described(name, known.describe(name), strict=context.version >= _STRICT_FROM)
         if request.include_authorized_operations and not group.error_code:
             group.authorized_operations = authorized(context, ResourceType.GROUP, name)
         return group
@@ -79,9 +65,7 @@ async def handle(request: DescribeGroupsRequest, context: RequestContext) -> Ans
     return describe
 
 
-def _described(name: str, found: GroupDescription | None, error: GroupError | None, *, strict: bool) -> Group:
-    if error is not None:
-        return _refused(name, code_of(error))
+def _described(name: str, found: GroupDescription | None, *, strict: bool) -> Group:
     if found is None or found.kind is not GroupKind.CLASSIC:
         dead = Group(group_id=name, group_state="Dead", protocol_type="", protocol_data="", members=[])
         if strict:

@@ -7,17 +7,16 @@ Behavior
 - Groups that exceed the memory for responses (`headrace.reads.bytes`) in one request are POLICY_VIOLATION.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 
-from headrace.broker.admin.acl_authorizer import Grants
-from headrace.groups.errors import GroupError
 from headrace.groups.sharing import assignor
 from headrace.groups.sharing.group import ShareGroup
 from headrace.groups.sharing.member import Sharer
+from headrace.kafka import described_groups
 from headrace.kafka.acl_codes import authorized
-from headrace.kafka.denied import Place, Refusal
-from headrace.kafka.errors import Code, code_of
-from headrace.kafka.required_acls import groups, topics
+from headrace.kafka.denied import Refusal
+from headrace.kafka.errors import Code
+from headrace.kafka.required_acls import groups
 from headrace.kafka.server.executor import AnswerItem, Each
 from headrace.kafka.server.registry import register
 from headrace.kafka.server.request_context import RequestContext
@@ -27,15 +26,7 @@ from headrace.security.access.required_acls import Operation, ResourceType
 from headrace.topics.errors import cut
 
 Response = ShareGroupDescribeResponse
-_HIDDEN = "The group uses topics that the client may not describe."
-NEEDS = (
-    groups(Operation.DESCRIBE, lambda request, _: request.group_ids),
-    topics(Operation.DESCRIBE, lambda request, _: (), shown=True),
-)
-
-
-def _places(name: str, _: ShareGroupDescribeRequest, __: RequestContext) -> Iterator[Place]:
-    yield ResourceType.GROUP, name
+NEEDS = (groups(Operation.DESCRIBE, lambda request, _: request.group_ids), described_groups.TOPICS)
 
 
 def _refused(name: str, code: Code, message: str | None = None) -> Response.DescribedGroup:
@@ -44,20 +35,11 @@ def _refused(name: str, code: Code, message: str | None = None) -> Response.Desc
     )
 
 
-def _hide(response: Response, _: RequestContext, grants: Grants) -> Iterator[None]:
-    shown = []
-    for group in response.groups:
-        hidden = False
-        for name in {name for member in group.members for name in member.subscribed_topic_names}:
-            yield
-            if not grants.allow(NEEDS[1], name):
-                hidden = True
-                break
-        shown.append(_refused(group.group_id, Code.TOPIC_AUTHORIZATION_FAILED, _HIDDEN) if hidden else group)
-    response.groups = shown
+def _topics_of(group: Response.DescribedGroup) -> Iterable[str]:
+    return {name for member in group.members for name in member.subscribed_topic_names}
 
 
-_EACH = Each("group_ids", "groups", _refused, _places, key=str)
+_EACH = Each("group_ids", "groups", _refused, described_groups.place, key=str)
 
 
 @register(
@@ -65,27 +47,19 @@ _EACH = Each("group_ids", "groups", _refused, _places, key=str)
     1,
     1,
     needs=NEEDS,
-    refusal=Refusal(take_out=_EACH.take_out, hide=_hide),
+    refusal=Refusal(take_out=_EACH.take_out, hide=described_groups.hide(_topics_of, _refused)),
     each=_EACH,
     bound=OF_GROUPS,
 )
 async def handle(request: ShareGroupDescribeRequest, context: RequestContext) -> AnswerItem:
     """Describe share groups with their members."""
-    known, ownership = context.broker.groups, context.broker.ownership
-    view = ownership.number
-    named = dict.fromkeys(request.group_ids)
-    errors = {name: await known.ready(name) async for name in context.pace().each(named)}
-    fitting = await context.reserve_parts({name: known.size(name) for name in named})
+    known = context.broker.groups
+    problem = await described_groups.problems(request.group_ids, context)
 
     async def describe(name: str) -> Response.DescribedGroup:
-        if name not in fitting:
-            return _refused(name, Code.POLICY_VIOLATION)
-        error, part = errors[name], known.part(name)
-        if error is None and not known.exists(name) and ownership.number != view:
-            # The cluster membership has changed since the groups were loaded, and another broker may coordinate it.
-            error = GroupError.COORDINATOR_NOT_AVAILABLE
-        if error is not None:
-            return _refused(name, code_of(error))
+        code, part = problem(name), known.part(name)
+        if code is not None:
+            return _refused(name, code)
         if not isinstance(part, ShareGroup):
             missing = "is not a share group" if known.exists(name) else "not found"
             return _refused(name, Code.GROUP_ID_NOT_FOUND, cut(f"Group {name} {missing}."))
