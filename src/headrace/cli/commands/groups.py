@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 import msgspec
+from confluent_kafka.admin import ResourceType
 
-from headrace.cli import group_lag, newer_groups
+from headrace.cli import configuration, group_lag, newer_groups
 from headrace.cli.client import Client, KafkaServer, client_options, complete_groups, complete_topics
 from headrace.cli.command import YES, CommandFailed, Status, TeachingGroup, command, confirm
 from headrace.cli.commands.dead_letters import dead_letters
-from headrace.cli.commands.group_alteration import alter
 from headrace.cli.commands.group_description import describe, whole
 from headrace.cli.commands.reset import reset
 from headrace.cli.output import console, print_json, print_table
@@ -236,10 +236,28 @@ def list_(kafka: KafkaServer, as_json: bool) -> None:
         print_table(["group", "state", "type"], [list(line.values()) for line in answer])
 
 
+@groups.command(
+    "alter",
+    examples="""
+    headrace groups alter mailers --config share.auto.offset.reset=earliest
+    headrace groups alter billing --config consumer.session.timeout.ms=60000
+    """,
+)
+@click.argument("group", shell_complete=complete_groups)
+@configuration.change_options
+@client_options
+def alter(group: str, pairs: tuple[str, ...], unset: tuple[str, ...], kafka: KafkaServer, as_json: bool) -> None:
+    """Change the configuration of GROUP, which need not exist yet, and show each value before and after.
+
+    It applies to consumer groups and share groups, not to classic groups.
+    """
+    config = configuration.changes_of(pairs, unset, ResourceType.GROUP)
+    configuration.alter(Client(kafka), ResourceType.GROUP, group, config, unset, as_json=as_json)
+
+
 groups.add_command(dead_letters)
 groups.add_command(describe)
 groups.add_command(lag)
-groups.add_command(alter)
 groups.add_command(reset)
 
 

@@ -2,16 +2,12 @@
 
 import base64
 import json
-from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
 import click
 from confluent_kafka import TopicCollection
 from confluent_kafka.admin import (
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
     ConfigSource,
     NewPartitions,
     NewTopic,
@@ -19,11 +15,11 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from headrace.cli import configuration
 from headrace.cli.client import Client, KafkaServer, client_options, complete_topics
-from headrace.cli.command import YES, CommandFailed, Status, TeachingGroup, confirm
+from headrace.cli.command import YES, CommandFailed, TeachingGroup, confirm
 from headrace.cli.output import print_json, print_table
 from headrace.text.escaping import quoted, shown
-from headrace.topics.config_keys import suggestion
 
 MOST_PARTITIONS = 100_000
 """Limit of the client library; the server reports its own."""
@@ -59,7 +55,7 @@ def topics() -> None:
 @client_options
 def create(name: str, partitions: int | None, pairs: tuple[str, ...], kafka: KafkaServer, as_json: bool) -> None:
     """Create the topic NAME."""
-    config = _pairs(pairs)
+    config = configuration.values_of(pairs)
     client = Client(kafka)
     # -1 uses the server's default.
     topic = NewTopic(name, num_partitions=partitions or -1, replication_factor=-1, config=config)
@@ -69,18 +65,6 @@ def create(name: str, partitions: int | None, pairs: tuple[str, ...], kafka: Kaf
         print_json({"topic": name, "partitions": made, "config": config})
     else:
         click.echo(f"created topic {shown(name)} with {made} partition{'s' if made > 1 else ''}")
-
-
-def _pairs(pairs: Iterable[str]) -> dict[str, str]:
-    config = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals:
-            raise CommandFailed(
-                f"--config {shown(pair)}: expected KEY=VALUE, such as retention.ms=3600000", Status.USAGE
-            )
-        config[key] = value
-    return config
 
 
 @topics.command(
@@ -143,7 +127,7 @@ def describe(name: str, kafka: KafkaServer, as_json: bool) -> None:
     # waited for again.
     ends = client.offsets(starts, OffsetSpec.latest, some=True)
     leaders = client.partitions(name)  # some may have changed since
-    config = _config(client, name)
+    config = configuration.read(client, ResourceType.TOPIC, name)
     streams = _streams(config.pop(STREAMS).value or "") if STREAMS in config else []
     config.pop(NATIVE, None)
     offline: dict[str, str] = json.loads(config.pop(OFFLINE).value or "{}") if OFFLINE in config else {}
@@ -194,42 +178,14 @@ def _streams(text: str) -> list[str]:
     """,
 )
 @click.argument("name", shell_complete=complete_topics)
-@click.option("--config", "pairs", metavar="KEY=VALUE", multiple=True, help="Configuration to set. Repeatable.")
-@click.option(
-    "--unset", "unset", metavar="KEY", multiple=True, help="Key to reset to the server's default. Repeatable."
-)
+@configuration.change_options
 @client_options
 def alter(name: str, pairs: tuple[str, ...], unset: tuple[str, ...], kafka: KafkaServer, as_json: bool) -> None:
     """Change the configuration of topic NAME, and show each value before and after. Other values stay."""
-    config = _pairs(pairs)
-    if not config and not unset:
-        raise click.UsageError("give --config KEY=VALUE or --unset KEY: what is to change?")
-    for key in unset:
-        if key in config:
-            raise click.UsageError(f"{key} is both set and unset")
+    config = configuration.changes_of(pairs, unset, ResourceType.TOPIC)
     client = Client(kafka)
     client.partitions(name)
-    before = _config(client, name)
-    changes = [
-        ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in config.items()
-    ] + [ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE) for key in unset]
-    resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=changes)
-    altered = client.admin.incremental_alter_configs([resource])[resource]
-    try:
-        client.result(altered, f"alter topic {quoted(name)}")
-    except CommandFailed as error:
-        hints = [hint for key in (*config, *unset) if key not in before and (hint := suggestion(key, before))]
-        raise CommandFailed("; ".join([str(error), *hints]), error.status) from None
-    after = _config(client, name)
-    answer = {
-        key: {"before": before[key].value if key in before else None, "after": after[key].value}
-        for key in [*config, *unset]
-        if key in after
-    }
-    if as_json:
-        print_json({"topic": name, "config": answer})
-    else:
-        print_table(["key", "before", "after"], [[key, *values.values()] for key, values in answer.items()])
+    configuration.alter(client, ResourceType.TOPIC, name, config, unset, as_json=as_json)
 
 
 @topics.command(
@@ -299,7 +255,7 @@ def adopt(
     if partition is None:
         there = client.metadata.topics.get(name)
         partition = 0 if there is None else len(there.partitions)
-    config = _pairs(pairs) | {"headrace.stream": stream, "headrace.partition": str(partition)}
+    config = configuration.values_of(pairs) | {"headrace.stream": stream, "headrace.partition": str(partition)}
     topic = NewTopic(name, num_partitions=-1, replication_factor=-1, config=config)
     client.result(client.admin.create_topics([topic])[name], f"adopt stream {quoted(stream)}")
     if as_json:
@@ -336,13 +292,6 @@ def convert(name: str, storage: str, timeout: int, kafka: KafkaServer, as_json: 
         print_json({"topic": name, "storage": storage})
     else:
         click.echo(f"topic {shown(name)} has headrace.storage={storage} from now on; its offsets have changed")
-
-
-def _config(client: Client, name: str) -> dict[str, ConfigEntry]:
-    resource = ConfigResource(ResourceType.TOPIC, name)
-    described = client.admin.describe_configs([resource])[resource]
-    entries: dict[str, ConfigEntry] = client.result(described, f"read the configuration of {quoted(name)}")
-    return dict(sorted(entries.items()))
 
 
 def _topic_id(client: Client, name: str) -> str | None:
