@@ -76,6 +76,13 @@ class World:
 
     # one step
 
+    def run(self, steps: int) -> None:
+        """Take these steps, settle, and check."""
+        for _ in range(steps):
+            self.step()
+        self.settle()
+        self.check_settled()
+
     def step(self) -> None:
         """Time passes, clients do what is due, and something happens."""
         self.ctx.sleep(self.random.choice([1, 50, 200, 500, 500, 2_000]))

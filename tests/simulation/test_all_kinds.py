@@ -9,6 +9,7 @@ import pytest
 from tests.harness.classic_processes import ClassicProcess
 from tests.harness.consumer_processes import Consumer, Part
 from tests.harness.consumer_world import NAMES
+from tests.harness.simulations import noted
 from tests.simulation.test_one_group import OneGroup
 
 from headrace.groups.model import GroupKind
@@ -129,14 +130,8 @@ class AllKinds(OneGroup):
 
 def simulate(seed: int, steps: int = STEPS) -> AllKinds:
     world = AllKinds(seed)
-    try:
-        for _ in range(steps):
-            world.step()
-        world.settle()
-        world.check_settled()
-    except BaseException as error:
-        error.add_note(f"simulate(seed={seed})")
-        raise
+    with noted(seed):
+        world.run(steps)
     return world
 
 

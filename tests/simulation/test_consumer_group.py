@@ -6,7 +6,6 @@ dies before or after a write. The rules of `World` must hold after each event, a
 To run one seed again: `simulate(seed)`. Many: `python -m tests.simulation.test_consumer_group --rounds 1000`.
 """
 
-import argparse
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from tests.harness.consumer_world import World
+from tests.harness.simulations import check_noticed, noted, run_many
 
 from headrace.groups.assignment.holdings import Holdings
 from headrace.groups.consumers import group as consumer_group
@@ -33,19 +33,13 @@ MOST_SEEDS = 60
 
 def simulate(seed: int, steps: int = STEPS, *, numbered: bool = True) -> World:
     world = World(seed, numbered=numbered)
-    try:
-        for _ in range(steps):
-            world.step()
-        world.settle()
-        world.check_settled()
+    with noted(seed):
+        world.run(steps)
         before = [set(client.owned) for client in world.clients]
         world.ctx.restart()
         world.settle()
         assert before == [client.owned for client in world.clients], "a restart moved partitions"
         world.check_settled()
-    except BaseException as error:
-        error.add_note(f"simulate(seed={seed})")
-        raise
     return world
 
 
@@ -240,23 +234,8 @@ MISTAKES = [
 def test_the_rules_notice_a_mistake(mistake: Callable[[Patch], None], monkeypatch: Patch) -> None:
     mistake(monkeypatch)
     numbered = mistake is not an_acknowledgement_with_the_previous_epoch_counts
-    for seed in range(MOST_SEEDS):
-        try:
-            simulate(seed, numbered=numbered)
-        except Exception:  # also by the checks of the rules themselves
-            return
-    pytest.fail("nothing was noticed")
-
-
-def main() -> None:
-    """Many seeds."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--rounds", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=0)
-    chosen = parser.parse_args()
-    for seed in range(chosen.seed, chosen.seed + chosen.rounds):
-        simulate(seed)
+    check_noticed(lambda seed: simulate(seed, numbered=numbered), range(MOST_SEEDS))
 
 
 if __name__ == "__main__":
-    main()
+    run_many(simulate)

@@ -13,7 +13,6 @@ Redis is slow for all brokers, or returns with less data; its clock jumps. The r
 To run one seed again: `simulate(seed)`.
 """
 
-import argparse
 import heapq
 import random
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ from itertools import count
 from typing import TypeVar
 
 import pytest
+from tests.harness.simulations import run_many
 
 from headrace.membership.participant import Counters, Participant, Proposal, Step
 from headrace.membership.view import Member, Rendezvous, View
@@ -437,15 +437,5 @@ def test_after_quiet_every_group_has_one_owner(seed: int) -> None:
     assert len(run.brokers) > 2
 
 
-def main() -> None:
-    """Many seeds: `python -m tests.simulation.test_membership --rounds 1000 --seed 0`."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--rounds", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=0)
-    chosen = parser.parse_args()
-    for seed in range(chosen.seed, chosen.seed + chosen.rounds):
-        simulate(seed)
-
-
 if __name__ == "__main__":
-    main()
+    run_many(simulate)

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from tests.harness.classic_processes import ClassicProcess
 from tests.harness.consumer_processes import Consumer, Part
 from tests.harness.consumer_world import NAMES, World
+from tests.harness.simulations import check_noticed, noted
 
 from headrace.groups import conversion
 from headrace.groups.consumers import classic_members
@@ -148,14 +149,8 @@ class MixedWorld(World):
 
 def simulate(seed: int, steps: int = STEPS) -> MixedWorld:
     world = MixedWorld(seed)
-    try:
-        for _ in range(steps):
-            world.step()
-        world.settle()
-        world.check_settled()
-    except BaseException as error:
-        error.add_note(f"simulate(seed={seed})")
-        raise
+    with noted(seed):
+        world.run(steps)
     return world
 
 
@@ -213,9 +208,4 @@ def test_the_rules_notice_a_mistake(
     mistake: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mistake(monkeypatch)
-    for seed in range(MOST_SEEDS):
-        try:
-            simulate(seed)
-        except Exception:  # also by the checks of the rules themselves
-            return
-    pytest.fail("nothing was noticed")
+    check_noticed(simulate, range(MOST_SEEDS))

@@ -3,7 +3,6 @@
 To run one seed again: `simulate(seed)`. Many: `python -m tests.simulation.test_transactions --rounds 1000`.
 """
 
-import argparse
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.harness.simulations import check_noticed, noted, run_many
 from tests.harness.transaction_world import Coordinator, Log, World
 
 from headrace.machines.effects import Now, Persist, SetTimer
@@ -34,11 +34,8 @@ Patch = pytest.MonkeyPatch
 
 def simulate(seed: int, log: type[Log] = Log, coordinator: type[Coordinator] = Coordinator) -> World:
     world = World(seed, log, coordinator)
-    try:
+    with noted(seed):
         world.run()
-    except BaseException as error:
-        error.add_note(f"simulate(seed={seed})")
-        raise
     return world
 
 
@@ -269,23 +266,8 @@ MOST_SEEDS = 300
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda each: each.__name__)
 def test_the_rules_notice_a_mistake(mistake: Callable[[Patch], None], monkeypatch: Patch) -> None:
     mistake(monkeypatch)
-    for seed in range(MOST_SEEDS):
-        try:
-            simulate(seed)
-        except Exception:  # also by the checks of the rules themselves
-            return
-    pytest.fail("nothing was noticed")
-
-
-def main() -> None:
-    """Many seeds."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--rounds", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=0)
-    chosen = parser.parse_args()
-    for seed in range(chosen.seed, chosen.seed + chosen.rounds):
-        simulate(seed)
+    check_noticed(simulate, range(MOST_SEEDS))
 
 
 if __name__ == "__main__":
-    main()
+    run_many(simulate)
