@@ -81,11 +81,11 @@ local function claim(pending)
   end
 end
 
-local pending = redis.pcall('XPENDING', stream, group, '-', '+', most, RELEASED)
-if pending.err then
-  if string.sub(pending.err, 1, 7) ~= 'NOGROUP' then
-    return redis.error_reply(pending.err)
-  end
+local pending, failed = pending_of(stream, group, '-', '+', most, RELEASED)
+if failed then
+  return failed
+end
+if not pending then
   redis.call('XGROUP', 'CREATE', stream, group, ARGV[4], 'MKSTREAM')
   pending = {}
 end

@@ -11,12 +11,9 @@ if no then
 end
 local ids = {}
 for place = 3, #ARGV, 3 do
-  local found = redis.pcall('XPENDING', stream, group, ARGV[place], ARGV[place + 1], ARGV[place + 2], DEAD)
-  if found.err then
-    if string.sub(found.err, 1, 7) ~= 'NOGROUP' then
-      return redis.error_reply(found.err)
-    end
-    return 0
+  local found, failed = pending_of(stream, group, ARGV[place], ARGV[place + 1], ARGV[place + 2], DEAD)
+  if not found then
+    return failed or 0
   end
   for _, entry in ipairs(found) do
     ids[#ids + 1] = entry[1]

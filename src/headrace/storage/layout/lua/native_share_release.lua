@@ -15,12 +15,9 @@ local most, spent = tonumber(ARGV[5]), {}
 if not has_begun(redis.call('HGET', KEYS[3], group)) then
   return {0, 0, spent}
 end
-local pending = redis.pcall('XPENDING', stream, group, '-', '+', most, member)
-if pending.err then
-  if string.sub(pending.err, 1, 7) ~= 'NOGROUP' then
-    return redis.error_reply(pending.err)
-  end
-  return {0, 0, spent}
+local pending, failed = pending_of(stream, group, '-', '+', most, member)
+if not pending then
+  return failed or {0, 0, spent}
 end
 release(stream, KEYS[3], group, pending, tonumber(ARGV[4]), spent, ARGV[7] == '1')
 local released = #pending - #spent / 2

@@ -17,6 +17,16 @@ local function not_begun(group)
   return redis.error_reply('GONE share group ' .. group .. ' has not begun in the partition')
 end
 
+-- Pending entries of a group by XPENDING with these arguments; nil if the group does not exist, and then an error reply
+-- if it cannot be known.
+local function pending_of(stream, group, ...)
+  local found = redis.pcall('XPENDING', stream, group, ...)
+  if not found.err then
+    return found
+  end
+  return nil, string.sub(found.err, 1, 7) ~= 'NOGROUP' and redis.error_reply(found.err) or nil
+end
+
 -- Acknowledge entries of a group. ids: any number.
 local function acknowledge(stream, group, ids)
   for place = 1, #ids, 1000 do
