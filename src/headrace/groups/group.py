@@ -11,6 +11,7 @@ from headrace.groups import conversion
 from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.classic.states import GroupState
 from headrace.groups.configs import Configs, MigrationPolicy
+from headrace.groups.consumers import heartbeat
 from headrace.groups.consumers.classic_members import Facts, no_facts
 from headrace.groups.consumers.events import (
     JOIN_EPOCH,
@@ -50,7 +51,7 @@ from headrace.groups.instances.events import (
 )
 from headrace.groups.instances.group import BalancedGroup
 from headrace.groups.instances.model import Reservation
-from headrace.groups.kinds import KINDS, TIMERS, KindEvent, KindGroup, OtherMembers, at_once, fault, part_for, restored
+from headrace.groups.kinds import TIMERS, KindEvent, KindGroup, OtherMembers
 from headrace.groups.model import (
     DropField,
     DropOffsets,
@@ -129,7 +130,9 @@ class Group:
         if stored.header is not None and stored.header.kind is GroupKind.SHARE:
             group.sharing.restore(stored, turn)
             return group, turn.effects()
-        group.balanced.part = part = restored(stored, settings.newer, group._configs, turn)
+        if stored.header is not None and stored.header.kind is GroupKind.CONSUMER:
+            group.balanced.part = ConsumerGroup.restore(stored, stored.header, settings.newer, group._configs, turn)
+        part = group.balanced.part
         shared = part is not None and part.is_used
         for section in stored.balanced:
             group.balanced[section.topic] = BalancedGroup.restore(
@@ -160,7 +163,7 @@ class Group:
     def _renews(self, request: ConsumerHeartbeat, turn: Turn) -> bool:
         """Handle a heartbeat that changes nothing. Most heartbeats are such ones, and must cost little."""
         part = self.balanced.part
-        return isinstance(part, ConsumerGroup) and not self.balanced and part.renew(request, turn)
+        return part is not None and not self.balanced and part.renew(request, turn)
 
     def _share(self, event: Event, turn: Turn) -> None:
         match event:
@@ -223,39 +226,36 @@ class Group:
             self.part.take(event, turn)
 
     def _member_request(self, request: ConsumerRequest, turn: Turn) -> None:
-        """Handle a request of a member of a newer kind. The first one sets the kind of an unused group."""
-        kind = KINDS[type(request)]
+        """Handle a consumer's request. The first one makes an unused group a consumer group."""
         if self.classic.state is GroupState.DEAD:
             # The client retries, and finds or creates a live group.
             turn.refuse(request, GroupError.COORDINATOR_NOT_AVAILABLE)
             return
-        wrong = fault(request, self._settings.newer)
+        wrong = heartbeat.fault(request, self._settings.newer)
         if wrong is not None:
             turn.refuse(request, *wrong)
             return
-        before = self.part
-        if before is None or before.kind is not kind:
-            found = self._part_for(kind, request.member_epoch, turn)
-            if isinstance(found, GroupError):
-                turn.refuse(request, found, f"Group {self.name} not found.")
-                return
-            self.balanced.part = found
-        assert self.part is not None, "set above"
+        before = self.balanced.part
+        part = before or self._begun(request.member_epoch, turn)
+        if isinstance(part, GroupError):
+            turn.refuse(request, part, f"Group {self.name} not found.")
+            return
+        self.balanced.part = part
         if request.member_epoch == JOIN_EPOCH:
             self._sections.share()
-        self.part.take(request, turn)
-        if self.part.header is None:
+        part.take(request, turn)
+        if part.header is None:
             # Its first request was rejected.
             self._sections.follow_holdings(turn)
             self.balanced.part = before
 
-    def _part_for(self, kind: GroupKind, member_epoch: int, turn: Turn) -> KindGroup | GroupError:
+    def _begun(self, member_epoch: int, turn: Turn) -> ConsumerGroup | GroupError:
+        """Return the part for a first consumer, or why there is none."""
         if member_epoch != JOIN_EPOCH:
             return GroupError.GROUP_ID_NOT_FOUND
         if self.classic.state is not GroupState.EMPTY:
             return conversion.upgrade(self.classic, self._settings.newer, self._configs, self._facts, turn)
-        epoch = self.classic.generation if self.part is None else self.part.epoch
-        return part_for(kind, self.name, self._settings.newer, self._configs, epoch)
+        return ConsumerGroup(self.name, self._settings.newer, self._configs, self.classic.generation)
 
     def _classic(self, event: ClassicEvent, turn: Turn) -> None:
         before = len(turn.changes)
@@ -394,7 +394,9 @@ class Group:
             return HeartbeatResult() if self._may_go_on(request) else None
         if isinstance(request, ShareHeartbeat):
             return self.sharing.going_on(request) if self.sharing.may_go_on(request) else None
-        return at_once(self.part, request)
+        if isinstance(request, ConsumerHeartbeat) and isinstance(self.part, ConsumerGroup):
+            return self.part.may_go_on(request)
+        return None
 
     @property
     def deadlines(self) -> Mapping[TimerKey, int]:

@@ -1,26 +1,21 @@
-"""Kinds of groups. Each newer kind has a part, a `KindGroup`, that handles its members' requests.
+"""Parts of a group with members of a newer kind: a consumer group or a share group.
 
-Only this module decides by kind.
+`groups.group` chooses the part of an event. A share group excludes all other members, see `sharing.exclusion`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Protocol
 
-from headrace.groups.configs import Configs, NewerGroupSettings
-from headrace.groups.consumers import heartbeat
-from headrace.groups.consumers.events import ConsumerHeartbeat, ConsumerNotice, ConsumerRequest
+from headrace.groups.consumers.events import ConsumerNotice, ConsumerRequest
 from headrace.groups.consumers.group import ConsumerGroup
 from headrace.groups.description import GroupDescription, Moved
-from headrace.groups.effects import Result
 from headrace.groups.errors import GroupError
-from headrace.groups.events import Commit, DropTopic, Request, TimerFired, TxnOffsetCommit
+from headrace.groups.events import Commit, DropTopic, TimerFired, TxnOffsetCommit
 from headrace.groups.instances.group import BalancedGroup
-from headrace.groups.model import GroupHeader, GroupKind, StoredGroup, TopicPartition
+from headrace.groups.model import GroupHeader, GroupKind, TopicPartition
 from headrace.groups.timers import TimerKind
 from headrace.groups.turn import Turn
 
-KINDS: Mapping[type, GroupKind] = {ConsumerHeartbeat: GroupKind.CONSUMER}
-"""Request of members -> kind of their group."""
 TIMERS = frozenset({TimerKind.SESSION, TimerKind.REVOCATION, TimerKind.TARGET})
 """Timers of newer kinds. Classic members have some of them, too, but never in the same group."""
 
@@ -81,47 +76,20 @@ class KindGroup(Protocol):
         """Return why a fetch of committed offsets is rejected. Called only if there are members."""
 
 
-def fault(request: ConsumerRequest, limits: NewerGroupSettings) -> tuple[GroupError, str] | None:
-    """Return what is wrong with a member's request in any group, and Kafka's message."""
-    return heartbeat.fault(request, limits)
-
-
-def at_once(part: KindGroup | None, request: Request) -> Result | None:
-    """Return the result of a request that changes nothing. None: it may."""
-    if isinstance(part, ConsumerGroup) and isinstance(request, ConsumerHeartbeat):
-        return part.may_go_on(request)
-    return None
-
-
-def part_for(kind: GroupKind, name: str, limits: NewerGroupSettings, configs: Configs, epoch: int) -> KindGroup:
-    """Return the part of a group without members. `epoch`: its generation or epoch so far."""
-    assert kind is GroupKind.CONSUMER, kind
-    return ConsumerGroup(name, limits, configs, epoch)
-
-
-def restored(stored: StoredGroup, limits: NewerGroupSettings, configs: Configs, turn: Turn) -> KindGroup | None:
-    """Return the part of a stored group. None: the group is classic."""
-    header = stored.header
-    if header is None or header.kind is GroupKind.CLASSIC:
-        return None
-    assert header.kind is GroupKind.CONSUMER, header.kind
-    return ConsumerGroup.restore(stored, header, limits, configs, turn)
-
-
 class OtherMembers(dict[str, BalancedGroup]):
-    """Sections by topic, and the part of a newer kind (`classic.membership.OtherApis`)."""
+    """Sections by topic, and the part with consumers (`classic.membership.OtherApis`)."""
 
-    _part: KindGroup | None = None
+    _part: ConsumerGroup | None = None
 
     @property
-    def part(self) -> KindGroup | None:
-        """The part of a newer kind."""
+    def part(self) -> ConsumerGroup | None:
+        """The part with consumers."""
         return self._part
 
     @part.setter
-    def part(self, part: KindGroup | None) -> None:
+    def part(self, part: ConsumerGroup | None) -> None:
         self._part = part
-        if isinstance(part, ConsumerGroup):
+        if part is not None:
             part.instances.sections = self
 
     def has_section(self, topic: str) -> bool:

@@ -64,7 +64,7 @@ class Sections:
     @property
     def consumers(self) -> ConsumerGroup | None:
         """The part with consumers, if the group is a consumer group."""
-        return self._others.part if isinstance(self._others.part, ConsumerGroup) else None
+        return self._others.part
 
     def share(self) -> None:
         """Let the consumer group decide about the partitions of all sections."""
