@@ -19,6 +19,7 @@ import uvloop
 
 from bench.load import Consume, Delays, LoadFailed, Produce, Receive, Send, Task, Worker
 from bench.machine import client_library, describe
+from bench.options import numbers, some_of
 from bench.payloads import batch
 from bench.store import alone
 from bench.table import Cell, ratio, table
@@ -60,22 +61,10 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    def chosen(*allowed: str) -> Callable[[str], list[str]]:
-        def parse(text: str) -> list[str]:
-            found = text.split(",")
-            if not set(found) <= set(allowed):
-                raise argparse.ArgumentTypeError(f"expected some of {','.join(allowed)}, found {text}")
-            return found
-
-        return parse
-
-    def numbers(text: str) -> list[int]:
-        return [int(word) for word in text.split(",")]
-
-    parser.add_argument("--parts", type=chosen(*PARTS), default=list(PARTS), help=",".join(PARTS))
+    parser.add_argument("--parts", type=some_of(*PARTS), default=list(PARTS), help=",".join(PARTS))
     parser.add_argument("--sizes", type=numbers, default=[100, 1024], help="bytes of a value (100,1024)")
-    parser.add_argument("--batches", type=chosen(*BATCHES), default=list(BATCHES), help="1MB,16KB")
-    parser.add_argument("--codecs", type=chosen(*CODECS), default=["none"], help=f"some of {','.join(CODECS)} (none)")
+    parser.add_argument("--batches", type=some_of(*BATCHES), default=list(BATCHES), help="1MB,16KB")
+    parser.add_argument("--codecs", type=some_of(*CODECS), default=["none"], help=f"some of {','.join(CODECS)} (none)")
     parser.add_argument("--rates", type=numbers, default=[1_000, 10_000], help="records/s of latency (1000,10000)")
     parser.add_argument("--lingers", type=numbers, default=[0, 1], help="linger.ms of latency (0,1)")
     parser.add_argument("--megabytes", type=float, help="payload of a throughput row (200; quick: 20)")

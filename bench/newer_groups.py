@@ -30,6 +30,7 @@ from bench.connection import Connection
 from bench.figures import HEADRACE, KAFKA, Figures, figures_table
 from bench.load import LoadFailed, Produce, Worker, seconds
 from bench.machine import client_library, describe
+from bench.options import some_of
 from bench.processes import cpu_s
 from bench.share_load import Share, Shared
 from bench.table import Cell
@@ -69,14 +70,8 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    def parts(text: str) -> list[str]:
-        found = text.split(",")
-        if not set(found) <= set(PARTS):
-            raise argparse.ArgumentTypeError(f"expected some of {','.join(PARTS)}, found {text}")
-        return found
-
     parser.add_argument("--kafka", action="store_true", help="measure Apache Kafka, too: needs Java and Maven")
-    parser.add_argument("--parts", type=parts, default=list(PARTS), help=",".join(PARTS))
+    parser.add_argument("--parts", type=some_of(*PARTS), default=list(PARTS), help=",".join(PARTS))
     parser.add_argument("--members", type=int, help="members and partitions of the large group (1 000; quick: 50)")
     parser.add_argument("--heartbeats", type=int, help="heartbeats of a round that change nothing (10 000; quick: 500)")
     parser.add_argument("--megabytes", type=float, help="payload that a share group reads (30; quick: 1)")

@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from bench.figures import HEADRACE, KAFKA, Figures, figures_table
 from bench.load import Consume, Produce, Worker
 from bench.machine import client_library, describe
+from bench.options import numbers, some_of
 from bench.processes import cpu_s
 from bench.table import Cell
 from bench.targets import Run, Target, headrace, kafka, load
@@ -43,18 +44,9 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    def parts(text: str) -> list[str]:
-        found = text.split(",")
-        if not set(found) <= set(PARTS):
-            raise argparse.ArgumentTypeError(f"expected some of {','.join(PARTS)}, found {text}")
-        return found
-
-    def sizes(text: str) -> list[int]:
-        return [int(word) for word in text.split(",")]
-
     parser.add_argument("--kafka", action="store_true", help="measure Apache Kafka, too: needs Java and Maven")
-    parser.add_argument("--parts", type=parts, default=list(PARTS), help=",".join(PARTS))
-    parser.add_argument("--sizes", type=sizes, default=[100, 1024], help="bytes of a value in throughput (100,1024)")
+    parser.add_argument("--parts", type=some_of(*PARTS), default=list(PARTS), help=",".join(PARTS))
+    parser.add_argument("--sizes", type=numbers, default=[100, 1024], help="bytes of a value in throughput (100,1024)")
     parser.add_argument("--megabytes", type=float, help="payload of a throughput load (100; quick: 10)")
     parser.add_argument("--transactions", type=int, help="of one producer in a round (1 000; quick: 100)")
     parser.add_argument("--rounds", type=int, help="rounds whose median counts (5; quick: 1)")

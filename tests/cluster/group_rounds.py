@@ -19,13 +19,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from confluent_kafka import AcknowledgeType, Consumer, KafkaError, KafkaException, ShareConsumer, TopicPartition
+from confluent_kafka import AcknowledgeType, Consumer, KafkaException, ShareConsumer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from tests.cluster.accidents import Happening
 from tests.cluster.deliveries import Deliveries, Place
 from tests.cluster.history import Audience, History
 from tests.cluster.holders import Holders
-from tests.cluster.members import NUMBER, OciGroup, Threads
+from tests.cluster.members import NUMBER, OciGroup, Threads, poll
 from tests.harness.brokers import Brokers
 from tests.harness.ledger import Ledger, placed
 from tests.harness.waiting import wait_for
@@ -96,16 +96,7 @@ class ConsumerGroup(Threads):
         consumer.subscribe(topics, on_assign=assigned, on_revoke=given_up, on_lost=given_up)
         try:
             while not self.stopping.is_set() and time.monotonic() < until:
-                for message in consumer.consume(500, 0.1):
-                    error = message.error()
-                    if error is None:
-                        partition, offset, value = message.partition(), message.offset(), message.value()
-                        assert partition is not None
-                        assert offset is not None
-                        assert isinstance(value, bytes)
-                        audience.polled(name, partition, offset, NUMBER.unpack_from(value)[0])
-                    elif error.code() == KafkaError._AUTO_OFFSET_RESET or error.fatal():
-                        audience.was_told(name, error)
+                poll(consumer, audience, name)
         finally:
             consumer.close()
             self.holders.gone(name)

@@ -116,18 +116,23 @@ class KafkaGroup(Threads):
         consumer.subscribe([self._topic], on_assign=assigned, on_revoke=assigned, on_lost=assigned)
         try:
             while not self.stopping.is_set():
-                for message in consumer.consume(500, 0.1):
-                    error = message.error()
-                    if error is None:
-                        partition, offset, value = message.partition(), message.offset(), message.value()
-                        assert partition is not None
-                        assert offset is not None
-                        assert isinstance(value, bytes)
-                        audience.polled(name, partition, offset, NUMBER.unpack_from(value)[0])
-                    elif error.code() == KafkaError._AUTO_OFFSET_RESET or error.fatal():
-                        audience.was_told(name, error)
+                poll(consumer, audience, name)
         finally:
             consumer.close()
+
+
+def poll(consumer: Consumer, audience: Audience, name: str) -> None:
+    """Report what a consumer is given within 0.1 s to an audience."""
+    for message in consumer.consume(500, 0.1):
+        error = message.error()
+        if error is None:
+            partition, offset, value = message.partition(), message.offset(), message.value()
+            assert partition is not None
+            assert offset is not None
+            assert isinstance(value, bytes)
+            audience.polled(name, partition, offset, NUMBER.unpack_from(value)[0])
+        elif error.code() == KafkaError._AUTO_OFFSET_RESET or error.fatal():
+            audience.was_told(name, error)
 
 
 class Rotating:
