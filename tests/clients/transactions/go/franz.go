@@ -55,7 +55,12 @@ func copyWithFranz(ctx context.Context, one *job, id string, quit int) {
 		}
 		quit--
 		leaves := quit == 0
-		committed := must(session.End(ctx, kgo.TransactionEndTry(!leaves && !one.aborts())))
+		commits := !leaves && !one.aborts()
+		if !commits {
+			// Ending drops what is still buffered, and an aborted transaction must have records in the log.
+			must(0, session.Client().Flush(ctx))
+		}
+		committed := must(session.End(ctx, kgo.TransactionEndTry(commits)))
 		if committed {
 			one.done(fetched.NumRecords())
 		}
