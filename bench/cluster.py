@@ -21,9 +21,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self
 
 import msgspec
-from tests.harness.brokers import KEPT, Brokers, brokers_at, wait_for
+from tests.harness.brokers import KEPT, Brokers, brokers_at
 from tests.harness.redis import RedisServer
 from tests.harness.redis_cluster import RedisCluster
+from tests.harness.waiting import wait_for
 from tests.harness.wire import Wire
 
 from bench.kafka import Shape

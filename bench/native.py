@@ -14,6 +14,7 @@ import subprocess
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
 from urllib.parse import urlsplit
 
 import redis
@@ -67,13 +68,9 @@ def _round(started: Server, records: int) -> list[tuple[str, float | None]]:
         topic = f"bench-{storage}-{uuid.uuid4().hex[:6]}"
         admin = AdminClient({"bootstrap.servers": started.kafka})
         admin.create_topics([NewTopic(topic, 1, config={"headrace.storage": storage})])[topic].result(60)
-        found.append(
-            (f"{storage} produce", _rate(records, lambda topic=topic: _produce(started.kafka, topic, records)))
-        )
-        found.append((f"{storage} consume", _rate(records, lambda topic=topic: _read(started.kafka, topic, records))))
-        found.append(
-            (f"{storage} consume, group", _rate(records, lambda topic=topic: _read(started.kafka, topic, records, "g")))
-        )
+        found.append((f"{storage} produce", _rate(records, partial(_produce, started.kafka, topic, records))))
+        found.append((f"{storage} consume", _rate(records, partial(_read, started.kafka, topic, records))))
+        found.append((f"{storage} consume, group", _rate(records, partial(_read, started.kafka, topic, records, "g"))))
     return found
 
 

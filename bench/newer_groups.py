@@ -5,17 +5,14 @@ themselves, on a few connections, each as often as the server asks. Servers take
 """
 
 import argparse
-import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from functools import partial
-from typing import Any, TypeVar
-from uuid import UUID
+from typing import Any
 
 import msgspec
-import uvloop
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -26,33 +23,25 @@ from confluent_kafka.admin import (
 )
 from tests.harness.consumers import FLIGHTS, ConsumerContext
 
-from bench.connection import Connection
 from bench.figures import HEADRACE, KAFKA, Figures, figures_table
+from bench.group_members import beat, form, run_members
 from bench.load import LoadFailed, Produce, Worker, seconds
 from bench.machine import client_library, describe
 from bench.options import some_of
-from bench.processes import cpu_s
 from bench.share_load import Share, Shared
 from bench.table import Cell
-from bench.targets import Target, headrace, kafka, load
+from bench.targets import Meter, Target, headrace, kafka, load
 from headrace.groups.consumers.events import ConsumerHeartbeat
 from headrace.groups.model import TopicFacts
-from headrace.protocol.messages import ConsumerGroupHeartbeatRequest, FindCoordinatorRequest
-
-T = TypeVar("T")
 
 PARTS = ("join", "large", "heartbeats", "share")
 _WIDE = 6
 """Partitions of small groups: shares of two and of three members are even."""
 _SHARED_PARTITIONS = 4
-_SHARES = ((100, 1, 500), (100, 4, 500), (100, 1, 5_000), (1_024, 1, 500), (1_024, 4, 500))
-"""Bytes of a value, members, and records of a poll."""
+_NATIVE_SHARE = 3
+"""A native topic, which is slower, has one of this many records of a log topic."""
 _LIMIT_S = 60.0
 _POLL_S = 0.002
-_HEARTBEAT, _FIND = 1, 4
-_CONNECTIONS = 8
-_RETRIABLE = {14, 15, 16}
-"""The coordinator loads, is not available, or is another one."""
 _TWO, _THIRD = "two consumers: both have partitions", "third consumer: it has its share"
 _ALL = "{} members, {} partitions: first join to all assigned"
 _FIRST = "first share record after subscribing, group new"
@@ -67,6 +56,33 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True):
     heartbeats: int
     share_bytes: int
     """Of values, for each share group."""
+
+
+class Sharing(msgspec.Struct, frozen=True):
+    """Members that share a topic."""
+
+    size: int
+    """Bytes of a value."""
+    members: int
+    at_once: int
+    """Records of a poll."""
+    native: bool = False
+
+    @property
+    def name(self) -> str:
+        """Name of its figures."""
+        kind = "share, native topic" if self.native else "share"
+        return f"{kind}, {self.size:,} B, consumers: {self.members}, {self.at_once:,} a poll"
+
+
+_SHARED = (
+    Sharing(100, 1, 500),
+    Sharing(100, 4, 500),
+    Sharing(100, 1, 5_000),
+    Sharing(1_024, 1, 500),
+    Sharing(1_024, 4, 500),
+)
+_NATIVE = Sharing(100, 2, 500, native=True)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -119,10 +135,10 @@ class Bench:
             self._figures.add(figure, server, value)
 
     @contextlib.contextmanager
-    def _topic(self, target: Target, partitions: int) -> Iterator[str]:
+    def _topic(self, target: Target, partitions: int, config: dict[str, str] | None = None) -> Iterator[str]:
         admin = AdminClient({"bootstrap.servers": target.address})
         name = f"newer-{next(self._numbers)}"
-        admin.create_topics([NewTopic(name, partitions, 1)])[name].result(_LIMIT_S)
+        admin.create_topics([NewTopic(name, partitions, 1, config=config or {})])[name].result(_LIMIT_S)
         deadline = time.monotonic() + _LIMIT_S
         # Kafka says that a topic is there before all of it is.
         while len(admin.list_topics(name, timeout=60).topics[name].partitions) < partitions:
@@ -173,7 +189,7 @@ class Bench:
     def _large(self, server: str, number: int) -> None:
         target, figure = self._targets[server], self._of_large()
         with self._topic(target, self._volume.partitions) as topic:
-            phase = _run(_form(target, topic, self._volume))
+            phase = run_members(form(target, topic, self._volume.members, self._volume.partitions))
         self._count(figure, server, number, phase.seconds)
         self._count(f"{figure}: CPU", server, number, phase.cpu_s)
         self._count(f"{figure}: heartbeats", server, number, phase.heartbeats)
@@ -194,7 +210,7 @@ class Bench:
     def _heartbeats(self, server: str, number: int) -> None:
         target, many = self._targets[server], self._volume.heartbeats
         with self._topic(target, 1) as topic:
-            phase = _run(_beat(target, topic, many))
+            phase = run_members(beat(target, topic, many))
         self._count("heartbeat that changes nothing: CPU", server, number, phase.cpu_s / many * 1e6)
         self._count("heartbeat that changes nothing: time", server, number, phase.seconds / many * 1e6)
 
@@ -203,40 +219,42 @@ class Bench:
     def share(self) -> list[list[Cell]]:
         """Records of one topic, shared by the members of a new group. Each loads its own group."""
         rows: list[list[Cell]] = []
-        for size, members, at_once in _SHARES:
-            self._in_turns(partial(self._share, size, members, at_once))
-            name = _shared(size, members, at_once)
+        for one in _SHARED:
+            self._in_turns(partial(self._share, one))
             rows += [
-                self._figures.row(name, "records/s", ">= Kafka's"),
-                self._figures.row(f"{name}: CPU", "s per million", "<= Kafka's"),
+                self._figures.row(one.name, "records/s", ">= Kafka's"),
+                self._figures.row(f"{one.name}: CPU", "s per million", "<= Kafka's"),
             ]
+        self._figures.in_turns({HEADRACE: partial(self._share, _NATIVE, HEADRACE)}, self._rounds)
+        rows += [
+            self._figures.row(_NATIVE.name, "records/s", ">= 40,000"),
+            self._figures.row(f"{_NATIVE.name}: CPU", "s per million"),
+        ]
         return [self._figures.row(_FIRST, "s", "< 1 s"), *rows]
 
-    def _share(self, size: int, members: int, at_once: int, server: str, number: int) -> None:
-        target, name = self._targets[server], _shared(size, members, at_once)
-        records = max(_SHARED_PARTITIONS, self._volume.share_bytes // size)
-        with self._topic(target, _SHARED_PARTITIONS) as topic:
+    def _share(self, one: Sharing, server: str, number: int) -> None:
+        target = self._targets[server]
+        records = max(_SHARED_PARTITIONS, self._volume.share_bytes // one.size // (_NATIVE_SHARE if one.native else 1))
+        config = {"headrace.storage": "native"} if one.native else {}
+        with self._topic(target, _SHARED_PARTITIONS, config) as topic:
             load(target, [Produce(
-                servers=target.address, topic=topic, partitions=_SHARED_PARTITIONS, records=records, size=size,
+                servers=target.address, topic=topic, partitions=_SHARED_PARTITIONS, records=records, size=one.size,
                 settings={"linger.ms": "5", "batch.size": "100000"},
             )])  # fmt: skip
             admin = AdminClient({"bootstrap.servers": target.address})
             earliest = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
             group = ConfigResource(ResourceType.GROUP, topic, incremental_configs=[earliest])
             admin.incremental_alter_configs([group])[group].result(_LIMIT_S)
-            task = Share(servers=target.address, topic=topic, members=members, records=records, at_once=at_once)
+            task = Share(servers=target.address, topic=topic, members=one.members, records=records, at_once=one.at_once)
             with Worker(task) as worker:
-                meter = _Meter(target)
+                meter = Meter(target)
                 worker.start()
                 shared: Shared = worker.result(Shared)
                 spent = meter.phase(0).cpu_s
-        self._count(_FIRST, server, number, shared.first_s)
-        self._count(name, server, number, records / seconds([shared.span]))
-        self._count(f"{name}: CPU", server, number, spent / records * 1e6)
-
-
-def _shared(size: int, members: int, at_once: int) -> str:
-    return f"share, {size:,} B, consumers: {members}, {at_once:,} a poll"
+        if not one.native:
+            self._count(_FIRST, server, number, shared.first_s)
+        self._count(one.name, server, number, records / seconds([shared.span]))
+        self._count(f"{one.name}: CPU", server, number, spent / records * 1e6)
 
 
 @contextlib.contextmanager
@@ -270,178 +288,6 @@ def _until_shared(consumers: list[Any], began: float) -> float:
             return taken
         if taken > _LIMIT_S:
             raise LoadFailed(f"the consumers have {shares} of {_WIDE} partitions after {_LIMIT_S:.0f} s")
-
-
-class Phase(msgspec.Struct, frozen=True):
-    """One change of a group, and what it cost the server with its storage."""
-
-    seconds: float
-    cpu_s: float
-    heartbeats: int
-
-
-class _Meter:
-    def __init__(self, target: Target) -> None:
-        self._pids = target.processes().values()
-        self._before = sum(map(cpu_s, self._pids))
-        self._began = time.monotonic()
-
-    def phase(self, heartbeats: int) -> Phase:
-        return Phase(time.monotonic() - self._began, sum(map(cpu_s, self._pids)) - self._before, heartbeats)
-
-
-class _Group:
-    """What the members of a group have."""
-
-    def __init__(self, name: str, topic: str) -> None:
-        self.name = name
-        self.topic = topic
-        self.members: list[_Member] = []
-        self.heartbeats = 0
-
-    def is_shared(self, partitions: int) -> bool:
-        """Whether each partition is with one member, shares are even, and all have the same epoch."""
-        if len({member.epoch for member in self.members}) > 1:
-            return False
-        shares = [member.partitions for member in self.members]
-        sizes = {len(share) for share in shares}
-        return (
-            sum(map(len, shares)) == partitions
-            and len(frozenset().union(*shares)) == partitions
-            and max(sizes) - min(sizes) <= 1
-        )
-
-
-class _Member:
-    """A member that sends heartbeats as a client does: what it owns after each change, and nothing otherwise."""
-
-    def __init__(self, group: _Group, connection: Connection, number: int) -> None:
-        self._group = group
-        self._connection = connection
-        self._id = f"member-{number:05d}"
-        self.epoch = 0
-        self.partitions: frozenset[int] = frozenset()
-        group.members.append(self)
-
-    async def live(self) -> None:
-        """Until it is cancelled."""
-        owned: Any = []
-        while True:
-            response = await self._beat(owned)
-            if response.error_code in _RETRIABLE:
-                await asyncio.sleep(0.1)
-                continue
-            owned = None
-            if response.assignment is not None:
-                # A client gives up at once, and says so.
-                owned = _as_owned(response.assignment)
-                continue
-            await asyncio.sleep(response.heartbeat_interval_ms / 1_000)
-
-    async def _beat(self, owned: Any) -> Any:
-        joins = self.epoch == 0
-        request = ConsumerGroupHeartbeatRequest(
-            group_id=self._group.name,
-            member_id=self._id,
-            member_epoch=self.epoch,
-            rebalance_timeout_ms=300_000 if joins else -1,
-            subscribed_topic_names=[self._group.topic] if joins else None,
-            topic_partitions=owned,
-        )
-        response = await self._connection.ask(request, _HEARTBEAT)
-        self._group.heartbeats += 1
-        if response.error_code == 0:
-            if response.assignment is not None:
-                parts = [index for each in response.assignment.topic_partitions for index in each.partitions]
-                self.partitions = frozenset(parts)
-            self.epoch = response.member_epoch
-        elif response.error_code not in _RETRIABLE:
-            raise LoadFailed(f"heartbeat with error {response.error_code}: {response.error_message}")
-        return response
-
-    async def leave(self) -> None:
-        """Leave the group."""
-        request = ConsumerGroupHeartbeatRequest(group_id=self._group.name, member_id=self._id, member_epoch=-1)
-        await self._connection.ask(request, _HEARTBEAT)
-
-    async def beat_alone(self, many: int) -> None:
-        """Send heartbeats without content, one after the other."""
-        request = ConsumerGroupHeartbeatRequest(group_id=self._group.name, member_id=self._id, member_epoch=self.epoch)
-        for _ in range(many):
-            response = await self._connection.ask(request, _HEARTBEAT)
-            if response.error_code or response.assignment is not None:
-                raise LoadFailed(f"a heartbeat that changes nothing was answered with {response}")
-
-
-def _as_owned(assignment: Any) -> list[Any]:
-    owned = ConsumerGroupHeartbeatRequest.TopicPartitions
-    return [
-        owned(topic_id=UUID(bytes=each.topic_id) if isinstance(each.topic_id, bytes) else each.topic_id,
-              partitions=list(each.partitions))
-        for each in assignment.topic_partitions
-    ]  # fmt: skip
-
-
-def _run(work: Coroutine[Any, Any, T]) -> T:
-    try:
-        return uvloop.run(work)
-    except (TimeoutError, ConnectionError, ExceptionGroup) as error:
-        first = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
-        raise LoadFailed(str(first) or f"not done after {_LIMIT_S:.0f} s") from error
-
-
-@contextlib.asynccontextmanager
-async def _connected(target: Target, many: int) -> Any:
-    connections = [await Connection.connect(target.address) for _ in range(many)]
-    try:
-        yield connections
-    finally:
-        for connection in connections:
-            connection.close()
-
-
-async def _find(connection: Connection, group: str) -> None:
-    """Ask for the coordinator, as clients do. Kafka creates the topic of its groups at the first such request."""
-    request = FindCoordinatorRequest(coordinator_keys=[group], key_type=0)
-    while (await connection.ask(request, _FIND)).coordinators[0].error_code:
-        await asyncio.sleep(0.1)
-
-
-async def _form(target: Target, topic: str, volume: Volume) -> Phase:
-    async with asyncio.timeout(_LIMIT_S), _connected(target, _CONNECTIONS) as connections:
-        await _find(connections[0], topic)
-        group = _Group(topic, topic)
-        meter = _Meter(target)
-        async with asyncio.TaskGroup() as tasks:
-            members = [_Member(group, connections[each % _CONNECTIONS], each) for each in range(volume.members)]
-            living = [tasks.create_task(member.live()) for member in members]
-            while not group.is_shared(volume.partitions):
-                await asyncio.sleep(0.02)
-            phase = meter.phase(group.heartbeats)
-            for task in living:
-                task.cancel()
-        await asyncio.gather(*(member.leave() for member in members))
-        return phase
-
-
-async def _beat(target: Target, topic: str, many: int) -> Phase:
-    async with asyncio.timeout(_LIMIT_S), _connected(target, 1) as [connection]:
-        await _find(connection, topic)
-        group = _Group(topic, topic)
-        member = _Member(group, connection, 0)
-        living = asyncio.get_running_loop().create_task(member.live())
-        while not group.is_shared(1):
-            await asyncio.wait([living], timeout=0.02)
-            if living.done():
-                living.result()
-        living.cancel()
-        # Its last heartbeat may not have been answered yet, after which the next is.
-        await asyncio.sleep(0.2)
-        meter = _Meter(target)
-        await member.beat_alone(many)
-        phase = meter.phase(many)
-        await member.leave()
-        return phase
 
 
 def _pure(many: int) -> float:

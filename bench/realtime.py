@@ -68,7 +68,8 @@ def bench(name: str, spark: "SparkSession", bootstrap: str, count: int) -> Itera
     stream = spark.readStream.format("kafka").options(**address, subscribe="source", startingOffsets="earliest").load()
     writer = stream.select("value").writeStream.format("kafka").options(**address, topic="sink").outputMode("update")
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
-        query = writer.option("checkpointLocation", folder).trigger(realTime=BATCH).start()
+        writer = writer.option("checkpointLocation", folder)
+        query = writer.trigger(realTime=BATCH).start()  # type: ignore[call-overload]  # Spark's overloads lack it
         try:
             yield row(
                 f"{name}, real-time mode", latencies(bootstrap, "source", "sink", count, lambda: bool(query.isActive))

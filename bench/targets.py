@@ -7,6 +7,7 @@ import contextlib
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,26 @@ class Run(msgspec.Struct, frozen=True):
     def rate(self) -> float:
         """Records per second."""
         return self.records / self.seconds
+
+
+class Phase(msgspec.Struct, frozen=True):
+    """One change of a group, and what it cost the server with its storage."""
+
+    seconds: float
+    cpu_s: float
+    heartbeats: int
+
+
+class Meter:
+    """What the processes of a target spend from now on."""
+
+    def __init__(self, target: Target) -> None:
+        self._pids = target.processes().values()
+        self._before = sum(map(cpu_s, self._pids))
+        self._began = time.monotonic()
+
+    def phase(self, heartbeats: int) -> Phase:
+        return Phase(time.monotonic() - self._began, sum(map(cpu_s, self._pids)) - self._before, heartbeats)
 
 
 def load(target: Target, tasks: Sequence[Any]) -> Run:

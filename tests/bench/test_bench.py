@@ -81,6 +81,7 @@ def test_newer_groups() -> None:
     shares = (
         *(f"100 B, consumers: {each}" for each in ("1, 500", "4, 500", "1, 5,000")),
         *(f"1,024 B, consumers: {each}" for each in ("1, 500", "4, 500")),
+        "native topic, 100 B, consumers: 2, 500",
     )
     assert [row[0] for row in found] == [
         "two consumers: both have partitions", "third consumer: it has its share",
