@@ -55,8 +55,8 @@ class ShareTable:
         self._find_time = find_time
         self._natives = natives
         self._dead_letters = dead_letters
-        self._begun: dict[tuple[str, str], int] = {}
-        """Group and stream -> state epoch that storage has at least, of groups that this broker coordinates."""
+        self._begun: dict[str, dict[str, int]] = {}
+        """Stream -> group -> state epoch that storage has at least, of groups that this broker coordinates."""
         self._shares: dict[str, dict[str, Share]] = {}
         """By group and stream."""
         self._open_ones = 0
@@ -106,6 +106,15 @@ class ShareTable:
                 del self._shares[share.group]
             share.close()
 
+    def topic_removed(self, streams: Iterable[str]) -> None:
+        """Close the partitions of a topic that has been deleted or moved. Sessions may outlive many topics."""
+        removed = set(streams)
+        for own in tuple(self._shares.values()):
+            for stream in removed & own.keys():
+                self.forget(own[stream])
+        for stream in removed:
+            self._begun.pop(stream, None)
+
     def _open(self, group: str, partition: Partition) -> Share:
         config = partial(self._configs.of, group)
         if partition.log is None:
@@ -140,9 +149,11 @@ class ShareTable:
 
         async def one(state: PartitionState) -> None:
             partition = self._partition(state)
-            if partition is None or self._begun.get((group, partition.stream), -1) >= state.epoch:
+            if partition is None:
                 return
             stream = partition.stream
+            if self._begun.get(stream, {}).get(group, -1) >= state.epoch:
+                return
             try:
                 if partition.log is None:
                     offset = state.begin if altered else None
@@ -154,7 +165,7 @@ class ShareTable:
             except Fenced:
                 # The clock of the coordinator that began the later one was ahead.
                 _log.warning("the share partition has a later state", group=group, stream=stream, epoch=state.epoch)
-            self._begun[group, stream] = state.epoch
+            self._begun.setdefault(stream, {})[group] = state.epoch
 
         async for _ in self._lane.a_few_at_once(list(states), one):
             pass
@@ -170,7 +181,7 @@ class ShareTable:
             partition = self._partition(state)
             if partition is None:
                 return
-            self._begun.pop((group, partition.stream), None)
+            self._begun.get(partition.stream, {}).pop(group, None)
             if partition.log is None:
                 await self._natives.drop(group, partition)
             else:
