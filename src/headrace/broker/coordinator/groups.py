@@ -7,7 +7,7 @@ import structlog
 from msgspec import structs
 
 from headrace.broker.coordinator.assignments import Assignments
-from headrace.broker.coordinator.coordination import Coordination, of_one_server
+from headrace.broker.coordinator.coordination import Coordination, of_one_server, topics_of
 from headrace.broker.coordinator.coordinator import Coordinator, Unready
 from headrace.broker.coordinator.event_log import MemberEvents
 from headrace.broker.coordinator.group_runner import GroupMemory, GroupRunner, OffsetMirror, PartitionOf
@@ -133,9 +133,7 @@ class GroupCoordinator(Coordinator[GroupRunner]):
             runner = self.keep(GroupRunner(group, self))
             # A server may crash between the deletions of a topic and its offsets. Offsets of missing partitions in an
             # existing topic remain.
-            names = {place.topic for place in group.positions} | {section.topic for section in group.balanced}
-            names |= {key.partition.topic for key in group.pending}
-            gone = {name for name in names if not self.coordination.has(name)}
+            gone = {name for name in topics_of(group) if not self.coordination.has(name)}
             for drop in self.coordination.outlived(group, gone):
                 runner.drop(drop)
             _notify(runner, (await self.watch.load(group))())

@@ -1,6 +1,7 @@
 """All share partitions and share sessions of a virtual cluster on this broker."""
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 
 import structlog
@@ -21,7 +22,7 @@ from headrace.groups.model import GroupSettings
 from headrace.groups.sharing.events import PartitionState
 from headrace.groups.sharing.state import NOT_BEGUN, ShareState
 from headrace.metrics.counters import ShareCounters
-from headrace.topics.errors import Fenced, StorageUnavailable, UnknownTopicId
+from headrace.topics.errors import Fenced, StorageUnavailable, UnknownTopic, UnknownTopicId
 from headrace.topics.native import SharePosition
 
 FindTime = Callable[[LeaderPartition, int], Awaitable[FoundOffset]]
@@ -162,6 +163,9 @@ class ShareTable:
                     # An altered offset that was not stored must not be lost: the group would skip records.
                     begin = NOT_BEGUN if state.begin is None else state.begin
                     await self._storage.init(stream, group, ShareState(state.epoch, begin))
+            except UnknownTopic:
+                # It was just deleted, or is internal. Other topics must not wait.
+                return
             except Fenced:
                 # The clock of the coordinator that began the later one was ahead.
                 _log.warning("the share partition has a later state", group=group, stream=stream, epoch=state.epoch)
@@ -183,7 +187,8 @@ class ShareTable:
                 return
             self._begun.get(partition.stream, {}).pop(group, None)
             if partition.log is None:
-                await self._natives.drop(group, partition)
+                with suppress(UnknownTopic):
+                    await self._natives.drop(group, partition)
             else:
                 await self._storage.drop(partition.stream, group, state.epoch)
 
@@ -193,7 +198,9 @@ class ShareTable:
     async def look(self, group: str, partition: Partition) -> ShareState | SharePosition | None:
         """Return the stored state of a share partition, if any: on a native topic, its position. Raises TopicError."""
         if partition.log is None:
-            return await self._natives.position(group, partition)
+            with suppress(UnknownTopic):
+                return await self._natives.position(group, partition)
+            return None
         return await self._storage.look(partition.stream, group)
 
     # Sessions
