@@ -184,7 +184,7 @@ def _stored(place: TopicPartition, partition: Partition, state: ShareState) -> S
         None,
         sum(run.length for run in state.runs if run.state is RecordState.AVAILABLE),
         max((run.count for run in state.runs), default=0),
-        _lag(partition, state.spso, state.done),
+        _lag(partition, state.spso, state.done_from(partition.log_start)),
     )
 
 
