@@ -130,6 +130,25 @@ async def test_a_session_that_ends_during_its_fetch_holds_nothing(world: World) 
     assert [(each.first, each.delivery_count) for each in next_one.found[PLACE].acquired] == [(0, 1)]
 
 
+async def test_it_stays_open_for_a_session_that_begins_during_its_last_write(world: World) -> None:
+    made = build([(None, b"x", 1, ())])
+    await appended(world.log, Append(made, 1, 1, -1, -1, -1))
+    await world.table.begin("g", [PartitionState("t", TOPIC, 0, 1, begin=0)])
+    assert (await world.fetch("g")).found
+    world.storage.shares.answers = asyncio.Event()
+    world.table.end(world.table.sessions.find("g", "m", 1))
+    (share,) = world.table
+    again = asyncio.ensure_future(world.fetch("g"))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    world.storage.shares.answers.set()
+    assert not (await again).errors
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert list(world.table) == [share]
+    assert [each.delivery_count for each in (await world.fetch("g")).found[PLACE].acquired] == [2]
+
+
 async def test_a_deleted_topic_leaves_nothing_behind(world: World) -> None:
     """Members' sessions may last for months, and see many topics come and go."""
     state = PartitionState("t", TOPIC, 0, 1, begin=0)

@@ -135,6 +135,10 @@ class SharePartition:
         """When the first lock ends (ticks), if any. It may be past after `lost`."""
         return min((run.until for run in self._runs if run.held), default=None)
 
+    def holds(self, member: str) -> bool:
+        """Return whether a member holds records."""
+        return any(run.held and run.member == member for run in self._runs)
+
     def wanted(self) -> Span | None:
         """Return where to read, and the last useful offset. None: nothing is available and the window is full."""
         first = last = None
