@@ -18,11 +18,11 @@ from headrace.broker.partition.source import COMMITTED, UNCOMMITTED, Isolation, 
 from headrace.broker.ports import ShareStorage
 from headrace.broker.runtime.clock import Clock, Timer
 from headrace.broker.sharing.dead_letters import DeadLetterCopies, DeadLetterTopics
-from headrace.broker.sharing.share import ShareFound
+from headrace.broker.sharing.share import ShareFound, log_given_up
 from headrace.groups.configs import GroupConfig
 from headrace.groups.sharing.partition import AckBatch, AckProblem, Acquired, SharePartition, ShareSettings
 from headrace.groups.sharing.runs import Run
-from headrace.groups.sharing.state import NOT_BEGUN, ShareState
+from headrace.groups.sharing.state import NOT_BEGUN, RecordState, ShareState
 from headrace.metrics.counters import ShareCounters
 from headrace.topics.committed_batches import HiddenBatches, is_control, is_transactional
 from headrace.topics.errors import Fenced, NotLeader, StorageUnavailable, TopicError, UnknownTopic
@@ -78,6 +78,7 @@ class ShareLog:
         self._timer: Timer | None = None
         self._timer_ms = 0
         self._retired: Callable[[], None] | None = None
+        self._closed = False
         self._letters = DeadLetterCopies(group, log, dead_letters, config, clock, self._copied)
 
     # Life
@@ -91,10 +92,11 @@ class ShareLog:
         """Load the state if needed.
 
         Raises:
-            NotLeader: this broker does not lead the log. UnknownTopic: the group has no state here.
+            NotLeader: this broker does not lead the log. UnknownTopic: the group has no state here, or it is closed.
             StorageUnavailable: it cannot be loaded now.
         """
         self.log.check_led()
+        self._check_open()
         if not self.is_ready:
             await self._loading.get(None)
             if not self.is_ready:
@@ -113,8 +115,11 @@ class ShareLog:
         if state.spso == NOT_BEGUN:
             log.check_led()
             state = ShareState(state.epoch, await self._begin(log, self._config()))
+            self._check_open()
             if not await self._storage.save(log.stream, self.group, term, state):
                 raise StorageUnavailable("the offset of the share group was altered in the meantime: try again")
+        # Another one may have been opened since: both would give the same records to members.
+        self._check_open()
         if log.leader_epoch != leader_epoch:
             raise NotLeader(f"{log.topic}-{log.index} has got another leader epoch")
         self._settings = self._wanted_settings()
@@ -139,9 +144,17 @@ class ShareLog:
             retired()
 
     def close(self) -> None:
-        """Forget the state: the last session of the group has ended, or the server stops."""
-        self._forget(UnknownTopic(f"{self.log.topic}-{self.log.index} is closed"))
+        """Forget the state for ever: the last session of the group has ended, or the topic or its log is another."""
+        self._closed = True
+        self._forget(self._over())
         self.watchers.notify(0)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise self._over()
+
+    def _over(self) -> UnknownTopic:
+        return UnknownTopic(f"{self.log.topic}-{self.log.index} is closed")
 
     def _forget(self, error: TopicError) -> None:
         self._core = None
@@ -175,6 +188,12 @@ class ShareLog:
         """First offset that is not done (SPSO). Call it only if `is_ready`."""
         assert self._core is not None
         return max(self._core.spso, self.log.log_start)
+
+    @property
+    def lag(self) -> int:
+        """Number of records that are not done. Call it only if `is_ready`."""
+        done = sum(run.length for run in self.runs() if run.state is RecordState.DONE)
+        return max(0, self.log.visible_end(UNCOMMITTED) - self.start - done)
 
     def has_some(self) -> bool:
         """Whether a fetch would find something, as far as memory tells."""
@@ -366,9 +385,14 @@ class ShareLog:
 
     def _write_soon(self) -> None:
         if self._core is not None:
-            self._counters.given_up += self._core.take_given_up()
+            self._report_given_up(self._core.take_given_up())
         if self._writing is None and self._core is not None and (self._core.has_changes or self._core.is_behind):
             self._writing = asyncio.get_running_loop().create_task(self._write(self._core))
+
+    def _report_given_up(self, count: int) -> None:
+        if count:
+            self._counters.given_up += count
+            log_given_up(self.group, self.log, count, self._config())
 
     async def _write(self, core: SharePartition) -> None:
         error: Exception | None = None
