@@ -37,13 +37,14 @@ def describe(group: str, kafka: KafkaServer, as_json: bool) -> None:
     """
     client = Client(kafka)
     found = client.result(client.admin.describe_consumer_groups([group])[group], f"describe group {quoted(group)}")
+    if found.state == ConsumerGroupState.DEAD:
+        shared = newer_groups.share_group(kafka, client, group)
+        if shared is not None:
+            _show_shared(group, shared, newer_groups.share_offsets(kafka, group), as_json)
+            return
     committed = group_lag.positions(client, group)
     if found.state == ConsumerGroupState.DEAD and not committed:
-        shared = newer_groups.share_group(kafka, client, group)
-        if shared is None:
-            raise client.no_group(group)
-        _show_shared(group, shared, newer_groups.share_offsets(kafka, group), as_json)
-        return
+        raise client.no_group(group)
     newer = newer_groups.consumer_group(kafka, group) if found.type == ConsumerGroupType.CONSUMER else None
     members = group_lag.members(found)
     group_offsets = group_lag.group_offsets(client, group, committed, members)
@@ -56,6 +57,11 @@ def describe(group: str, kafka: KafkaServer, as_json: bool) -> None:
 def whole(seconds: float | None) -> str | None:
     """Return seconds without a fraction."""
     return None if seconds is None else f"{seconds:.0f}"
+
+
+def _state(found: ConsumerGroupDescription, newer: NewerGroup | None) -> str:
+    # The client library does not know Assigning and Reconciling.
+    return in_words(found.state.name if newer is None else newer.state)
 
 
 def _places(partitions: Iterable[newer_groups.Partition]) -> list[dict[str, object]]:
@@ -141,7 +147,7 @@ def _answer(
     coordinator = found.coordinator
     answer: dict[str, object] = {
         "group": group,
-        "state": in_words(found.state.name),
+        "state": _state(found, newer),
         "type": "classic" if newer is None else "consumer",
         "protocol": found.partition_assignor or None,
         "coordinator": f"{coordinator.host}:{coordinator.port}" if coordinator else None,
@@ -178,7 +184,7 @@ def _print(
 ) -> None:
     protocol = shown(found.partition_assignor or None)
     # A group with offsets but without a state belongs to Redis programs.
-    state = "known to Redis only" if found.state == ConsumerGroupState.DEAD else f"state {in_words(found.state.name)}"
+    state = "known to Redis only" if found.state == ConsumerGroupState.DEAD else f"state {_state(found, newer)}"
     kind = "" if newer is None else f"type consumer  epoch {newer.epoch}  "
     click.echo(f"group {shown(group)}  {kind}{state}  protocol {protocol}")
     if newer is not None and newer.members:
