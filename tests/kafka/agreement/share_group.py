@@ -76,6 +76,25 @@ class ShareGroup:
             assert time.monotonic() < deadline, held
         return answer
 
+    # Connections
+
+    def disconnect(self, member: str) -> Answer:
+        """Close the connection of a member."""
+        self.member(member).wire.close()
+        return Answer("NONE")
+
+    def reconnect(self, member: str) -> Answer:
+        """Let a member continue over the connection of the others. Its own one stays open."""
+        self.member(member).wire = self._other
+        return Answer("NONE")
+
+    def open_sessions(self, number: int) -> Answer:
+        """Open sessions of so many members. The answer is the last one's."""
+        answer = Answer("NONE")
+        for each in range(number):
+            answer = self.fetch(f"Z{each}", 0, wait_ms=0)
+        return answer
+
     # Records
 
     def fetch(self, member: str, *partitions: int, wait_ms: int = WAIT_MS, **said: Any) -> Answer:
@@ -101,7 +120,12 @@ class ShareGroup:
         answer = self.wire.ask(request(group_id=None, member_id=None), 2)
         return Answer(name_of(answer.error_code), answer.error_message)
 
-    # Offsets
+    # Offsets and configuration
+
+    def configure(self, **values: object) -> Answer:
+        """Set configurations of the group."""
+        sharer.configure(self.wire, self.name, **values)
+        return Answer("NONE")
 
     def alter(self, topic: str | None = None, **offsets: int) -> Answer:
         """Alter start offsets of partitions `p0`, `p1` ..."""

@@ -67,6 +67,9 @@ A_AND_B = (enter("A", "B"),)
 EMPTY = (enter("A"), beat("A", epoch=-1))
 OPEN = (enter("A"), fetch("A", 0))
 """A has a session with partition 0, and has acquired its ten records."""
+SHORT_LOCK = (ask(ShareGroup.configure, share_record_lock_duration_ms=1_000), enter("A", "B"), fetch("A", 0))
+"""A has acquired ten records for a second."""
+FIVE_TIMES = (fetch("A", 0, records=1, share_acquire_mode=1), acknowledge("A", (0, 0, [RELEASE]))) * 5
 UNKNOWN = "Member {member} is not a member of group {{group}}."
 NOT_SHARE = "Group {group} is not a share group."
 
@@ -134,6 +137,19 @@ SESSIONS = [
     Row("after the end of a session", (*OPEN, fetch("A", epoch=-1)), acknowledge("A", (0, 0, [ACCEPT])),
         "SHARE_SESSION_NOT_FOUND"),
     Row("what a session held", (*OPEN, fetch("A", epoch=-1)), fetch("B", 0), facts={"acquired": {0: [(0, 9, 2)]}}),
+    Row("more sessions than the server has", A, ask(ShareGroup.open_sessions, 25), "SHARE_SESSION_LIMIT_REACHED"),
+    Row("what a lost connection held", (*A_AND_B, fetch("A", 0), ask(ShareGroup.disconnect, "A")), fetch("B", 0),
+        facts={"acquired": {0: [(0, 9, 2)]}}),
+    Row("a session over another connection", (*OPEN, ask(ShareGroup.reconnect, "A")),
+        fetch("A", 0, epoch=0, wait_ms=0), facts={"acquired": {}}),
+    Row("what was acquired over another connection",
+        (*OPEN, ask(ShareGroup.reconnect, "A"), fetch("A", 0, epoch=0, wait_ms=0)),
+        acknowledge("A", (0, 9, [ACCEPT]), epoch=1), facts={"errors": {0: "NONE"}}),
+    Row("what a lock held", SHORT_LOCK, fetch("B", 0), facts={"acquired": {0: [(0, 9, 2)]}, "lock": 1_000}),
+    Row("accept after the end of the lock", (*SHORT_LOCK, fetch("B", 0)), acknowledge("A", (0, 0, [ACCEPT])),
+        facts={"errors": {0: "INVALID_RECORD_STATE"}}),
+    Row("a record that was released five times", (*A, *FIVE_TIMES), fetch("A", records=1, share_acquire_mode=1),
+        facts={"acquired": {0: [(1, 1, 1)]}}),
 ]  # fmt: skip
 NONE, INVALID = {"errors": {0: "NONE"}}, {"errors": {0: "INVALID_REQUEST"}}
 ACKNOWLEDGEMENTS = [
