@@ -89,10 +89,11 @@ class ShareGroup:
         return Answer("NONE")
 
     def open_sessions(self, number: int) -> Answer:
-        """Open sessions of so many members. The answer is the last one's."""
-        answer = Answer("NONE")
-        for each in range(number):
-            answer = self.fetch(f"Z{each}", 0, wait_ms=0)
+        """Open sessions of so many members. The answer is the last one's. Then end them: other cases need some."""
+        answers = {name: self.fetch(name, 0, wait_ms=0) for name in (f"Z{each}" for each in range(number))}
+        for name, answer in answers.items():
+            if answer.error == "NONE":
+                self.fetch(name, epoch=-1, wait_ms=0)
         return answer
 
     # Records
