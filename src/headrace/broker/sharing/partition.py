@@ -292,7 +292,10 @@ class ShareLog:
             self._counters.acquired += length
             if each.delivery_count > 1:
                 self._counters.redelivered += length
-        self._arm(until)
+        if acquired:
+            self._arm(until)
+        else:
+            self._write_soon()
         chunks = list(_overlapping(batches, spans, acquired))
         return ShareFound(chunks, sum(map(len, chunks)), acquired)
 
@@ -383,7 +386,7 @@ class ShareLog:
     def _write_soon(self) -> None:
         if self._core is not None:
             self._report_given_up(self._core.take_given_up())
-        if self._writing is None and self._core is not None and self._core.has_changes:
+        if self._writing is None and self._core is not None and (self._core.has_changes or self._core.is_behind):
             self._writing = asyncio.get_running_loop().create_task(self._write(self._core))
 
     def _report_given_up(self, count: int) -> None:
