@@ -276,22 +276,22 @@ def test_a_share_session_that_got_a_timeout_can_begin_again(
     client.create(topic)
     configure(client, topic, share_auto_offset_reset="earliest")
     client.produce(topic, batch(b"one", b"two"))
-    sharer = Sharer(client, topic, topic)
-    sharer.beat()
+    (sharer := Sharer(client, topic, topic)).beat()
     sharer.fetch(0)
     given = [kind.AcknowledgementBatch(first_offset=0, last_offset=0, acknowledge_types=[ACCEPT])]
-    base: dict[str, Any] = {"group_id": topic, "member_id": sharer.member, "share_session_epoch": 1}
+    base: Any = {}
     if kind is ShareFetchRequest:
-        topics = [kind.FetchTopic(sharer.topic_id, [kind.FetchPartition(0, acknowledgement_batches=given)])]
-        base |= {"min_bytes": 1, "max_bytes": 1_000, "max_records": 1, "batch_size": 1, "forgotten_topics_data": []}
-        base["max_wait_ms"] = 0
+        parts = [kind.FetchPartition(partition_index=0, acknowledgement_batches=given)]
+        topics = [kind.FetchTopic(topic_id=sharer.topic_id, partitions=parts)]
+        base = dict.fromkeys(("min_bytes", "max_bytes", "max_records", "batch_size", "max_wait_ms"), 1)
+        base["forgotten_topics_data"] = []
     else:
-        topics = [kind.AcknowledgeTopic(sharer.topic_id, [kind.AcknowledgePartition(0, given)])]
-    request = kind(**base, topics=topics)
+        parts = [kind.AcknowledgePartition(partition_index=0, acknowledgement_batches=given)]
+        topics = [kind.AcknowledgeTopic(topic_id=sharer.topic_id, partitions=parts)]
+    request = kind(group_id=topic, member_id=sharer.member, share_session_epoch=1, topics=topics, **base)
     with stoppable.stopped():
         answer = answered_at(stoppable, client, request, 2, UNSAID_MS)
         assert (answer.error_code, answer.responses) == (Code.KAFKA_STORAGE_ERROR, [])
-        # The connection goes on.
         assert client.metadata(topic).topics[0].name == topic
     sharer.session = 0
     assert sharer.fetch(0).error_code == 0
