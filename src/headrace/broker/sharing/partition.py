@@ -192,8 +192,10 @@ class ShareLog:
     @property
     def lag(self) -> int:
         """Number of records that are not done. Call it only if `is_ready`."""
-        done = sum(run.length for run in self.runs() if run.state is RecordState.DONE)
-        return max(0, self.log.visible_end(UNCOMMITTED) - self.start - done)
+        start = self.start
+        rest = [run for run in self.runs() if run.state is RecordState.DONE and run.last >= start]
+        done = sum(run.last + 1 - max(run.first, start) for run in rest)
+        return max(0, self.log.visible_end(UNCOMMITTED) - start - done)
 
     def has_some(self) -> bool:
         """Whether a fetch would find something, as far as memory tells."""
