@@ -165,8 +165,8 @@ class ShareGroup:
             )
         if request.member_epoch not in {LEAVE_EPOCH, member.epoch, member.previous_epoch}:
             fenced = (
-                f"The member's epoch {request.member_epoch} is neither the group's {member.epoch} nor the one before "
-                f"it, {member.previous_epoch}. The member must give up its partitions and join again."
+                f"The member epoch {request.member_epoch} is neither the present one ({member.epoch}) nor the previous "
+                f"one ({member.previous_epoch}). The member must give up its partitions and join again."
             )
             return GroupError.FENCED_MEMBER_EPOCH, fenced
         grows = request.member_epoch != LEAVE_EPOCH and (request.topics is not None or request.rack_id is not None)
