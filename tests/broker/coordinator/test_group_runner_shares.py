@@ -6,6 +6,8 @@ from uuid import UUID
 import pytest
 from tests.harness.memory import MemoryStorage
 
+from headrace.broker.brokers.ownership import Ownership
+from headrace.broker.coordinator.coordination import Coordination
 from headrace.broker.coordinator.groups import GroupCoordinator
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.groups.errors import GroupError
@@ -82,3 +84,29 @@ async def test_names_have_a_maximum(table: GroupCoordinator) -> None:
     result = await table.request("g" * 2_000, beat("A", 0))
     assert isinstance(result, ShareHeartbeatResult)
     assert result.error is GroupError.INVALID_GROUP_ID
+
+
+@pytest.mark.parametrize("present", [None, UUID(int=2)])
+async def test_states_of_a_topic_that_was_deleted_during_a_restart_go(
+    table: GroupCoordinator,
+    storage: MemoryStorage,
+    clock: ManualClock,
+    partition: LeaderPartition,
+    present: UUID | None,
+) -> None:
+    """It may be another topic of the same name by now."""
+    await asked(table, beat("A", 0))
+    await asked(table, beat("A", -1))
+
+    async def stored_id(_: str) -> UUID | None:
+        return present
+
+    known = Coordination(Ownership(0), "default", lambda _: present, stored_id)
+    later = GroupCoordinator(storage.groups, clock, GroupSettings(), lambda _: partition, known)
+    await later.load()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    (stored,) = await storage.groups.load()
+    assert (stored.fields, stored.header is None) == ((), False)
+    missing = await known.gone(stored)
+    assert missing == []

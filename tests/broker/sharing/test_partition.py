@@ -316,3 +316,25 @@ async def test_records_that_no_member_gets_are_not_counted_as_delivered(world: W
     found = await world.share.fetch("a", 4, 1 << 20, exact=True)
     await world.share.give_back("b", found.acquired)
     assert await world.fetch("c", 4, exact=True) == [(4, 7, 1)], "another member cannot give them back"
+
+
+async def test_what_is_closed_while_it_is_loaded_serves_no_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next session opens another one, and records would have two holders."""
+    other, load = world.new(), world.storage.shares.load
+    answer = asyncio.Event()
+
+    async def slow(stream: str, group: str) -> tuple[int, ShareState | None]:
+        found = await load(stream, group)
+        await answer.wait()
+        return found
+
+    monkeypatch.setattr(world.storage.shares, "load", slow)
+    waiting = asyncio.ensure_future(other.ready())
+    await settled()
+    other.close()
+    answer.set()
+    with pytest.raises(UnknownTopic):
+        await waiting
+    assert not (await other.fetch("b", 500, 1 << 20, exact=False)).acquired
+    with pytest.raises(UnknownTopic):
+        await other.ready()

@@ -6,8 +6,10 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from tests.broker.world import World as RunningBroker
 from tests.harness.logs import opened
 from tests.harness.memory import MemoryStorage
+from tests.harness.redis import RedisServer
 
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.runtime.scheduler import CooperativeScheduler
@@ -88,3 +90,35 @@ async def test_so_many_are_open_and_no_more(world: World, monkeypatch: pytest.Mo
     world.table.end(session)
     assert list(world.table) == [], "it closes with the last session of its group"
     assert isinstance((await world.fetch("b")).errors[PLACE], UnknownTopic)
+
+
+async def test_a_deleted_topic_leaves_nothing_behind(world: World) -> None:
+    """Members' sessions may last for months, and see many topics come and go."""
+    state = PartitionState("t", TOPIC, 0, 1, begin=0)
+    await world.table.begin("g", [state])
+    await world.fetch("g")
+    (share,) = world.table
+    closed: list[int] = []
+    share.watchers.watch(closed.append)
+    world.table.topic_removed(["t:0"])
+    assert (list(world.table), closed) == ([], [0])
+    world.storage.shares.forget("t:0")
+    await world.table.begin("g", [state])
+    assert world.storage.shares.stored["t:0", "g"].spso == 0, "it is not taken for begun"
+
+
+async def test_a_broker_closes_what_it_shared_of_a_deleted_topic(any_redis: RedisServer, raw: Any) -> None:
+    raw.flushall()
+    running = RunningBroker(any_redis.url)
+    await running.start()
+    live = await running.topic(name="shared")
+    shares = running.broker.shares
+    session = shares.sessions.open("g", "m")
+    place = live.topic.id, 0
+    shares.sessions.add(session, [place])
+    await shares.begin("g", [PartitionState(live.topic.name, *place, 1)])
+    await shares.find("g", place).ready()
+    assert [share.log.topic for share in shares] == [live.topic.name]
+    await running.broker.topics.delete(live.topic.name)
+    assert list(shares) == []
+    await running.stop()

@@ -22,7 +22,7 @@ from headrace.broker.sharing.dead_letters import DeadLetterTopics
 from headrace.broker.sharing.share import ShareFound
 from headrace.groups.configs import GroupConfig, ResetStrategy
 from headrace.groups.sharing.partition import AckBatch, AcknowledgeType, AckProblem, Acquired
-from headrace.topics.errors import TopicError
+from headrace.topics.errors import TopicError, UnknownTopic
 from headrace.topics.native import (
     DEAD,
     RELEASED,
@@ -347,7 +347,9 @@ def _is_member(member: str) -> bool:
 
 
 def _native(partition: Partition) -> NativePartition:
-    assert isinstance(partition, NativePartition)
+    """Return a partition that Redis stores. Raises UnknownTopic for one of an internal topic, which has no records."""
+    if not isinstance(partition, NativePartition):
+        raise UnknownTopic(f"topic {partition.topic!r} has no records that a group could share")
     return partition
 
 

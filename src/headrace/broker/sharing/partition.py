@@ -78,6 +78,7 @@ class ShareLog:
         self._timer: Timer | None = None
         self._timer_ms = 0
         self._retired: Callable[[], None] | None = None
+        self._closed = False
         self._letters = DeadLetterCopies(group, log, dead_letters, config, clock, self._copied)
 
     # Life
@@ -91,10 +92,11 @@ class ShareLog:
         """Load the state if needed.
 
         Raises:
-            NotLeader: this broker does not lead the log. UnknownTopic: the group has no state here.
+            NotLeader: this broker does not lead the log. UnknownTopic: the group has no state here, or it is closed.
             StorageUnavailable: it cannot be loaded now.
         """
         self.log.check_led()
+        self._check_open()
         if not self.is_ready:
             await self._loading.get(None)
             if not self.is_ready:
@@ -113,8 +115,11 @@ class ShareLog:
         if state.spso == NOT_BEGUN:
             log.check_led()
             state = ShareState(state.epoch, await self._begin(log, self._config()))
+            self._check_open()
             if not await self._storage.save(log.stream, self.group, term, state):
                 raise StorageUnavailable("the offset of the share group was altered in the meantime: try again")
+        # Another one may have been opened since: both would give the same records to members.
+        self._check_open()
         if log.leader_epoch != leader_epoch:
             raise NotLeader(f"the leader epoch of {log.topic}-{log.index} has changed")
         self._settings = self._wanted_settings()
@@ -139,9 +144,17 @@ class ShareLog:
             retired()
 
     def close(self) -> None:
-        """Forget the state: the last session of the group has ended, or the server stops."""
-        self._forget(UnknownTopic(f"{self.log.topic}-{self.log.index} is closed"))
+        """Forget the state for ever: the last session of the group has ended, or the topic or its log is another."""
+        self._closed = True
+        self._forget(self._over())
         self.watchers.notify(0)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise self._over()
+
+    def _over(self) -> UnknownTopic:
+        return UnknownTopic(f"{self.log.topic}-{self.log.index} is closed")
 
     def _forget(self, error: TopicError) -> None:
         self._core = None

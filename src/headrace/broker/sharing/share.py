@@ -79,7 +79,7 @@ class NativeShareGroups(Protocol):
     """Share groups on native topics, whose states are Redis consumer groups."""
 
     def open(self, group: str, partition: Partition, config: Callable[[], GroupConfig]) -> Share:
-        """Return a partition for members."""
+        """Return a partition for members. Raises UnknownTopic for one of an internal topic."""
 
     async def begin(self, group: str, partition: Partition, config: GroupConfig, offset: int | None) -> None:
         """Begin a group at an offset. None: as its configuration says, unless it has begun. Raises TopicError."""

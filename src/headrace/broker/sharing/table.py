@@ -1,6 +1,7 @@
 """All share partitions and share sessions of a virtual cluster on this broker."""
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 
 import structlog
@@ -21,7 +22,7 @@ from headrace.groups.model import GroupSettings
 from headrace.groups.sharing.events import PartitionState
 from headrace.groups.sharing.state import NOT_BEGUN, ShareState
 from headrace.metrics.counters import ShareCounters
-from headrace.topics.errors import Fenced, StorageUnavailable, UnknownTopicId
+from headrace.topics.errors import Fenced, StorageUnavailable, UnknownTopic, UnknownTopicId
 from headrace.topics.native import SharePosition
 
 FindTime = Callable[[LeaderPartition, int], Awaitable[FoundOffset]]
@@ -55,8 +56,8 @@ class ShareTable:
         self._find_time = find_time
         self._natives = natives
         self._dead_letters = dead_letters
-        self._begun: dict[tuple[str, str], int] = {}
-        """Group and stream -> state epoch that storage has at least, of groups that this broker coordinates."""
+        self._begun: dict[str, dict[str, int]] = {}
+        """Stream -> group -> state epoch that storage has at least, of groups that this broker coordinates."""
         self._shares: dict[str, dict[str, Share]] = {}
         """By group and stream."""
         self._open_ones = 0
@@ -106,6 +107,15 @@ class ShareTable:
                 del self._shares[share.group]
             share.close()
 
+    def topic_removed(self, streams: Iterable[str]) -> None:
+        """Close the partitions of a topic that has been deleted or moved. Sessions may outlive many topics."""
+        removed = set(streams)
+        for own in tuple(self._shares.values()):
+            for stream in removed & own.keys():
+                self.forget(own[stream])
+        for stream in removed:
+            self._begun.pop(stream, None)
+
     def _open(self, group: str, partition: Partition) -> Share:
         config = partial(self._configs.of, group)
         if partition.log is None:
@@ -140,9 +150,11 @@ class ShareTable:
 
         async def one(state: PartitionState) -> None:
             partition = self._partition(state)
-            if partition is None or self._begun.get((group, partition.stream), -1) >= state.epoch:
+            if partition is None:
                 return
             stream = partition.stream
+            if self._begun.get(stream, {}).get(group, -1) >= state.epoch:
+                return
             try:
                 if partition.log is None:
                     offset = state.begin if altered else None
@@ -151,10 +163,13 @@ class ShareTable:
                     # An altered offset that was not stored must not be lost: the group would skip records.
                     begin = NOT_BEGUN if state.begin is None else state.begin
                     await self._storage.init(stream, group, ShareState(state.epoch, begin))
+            except UnknownTopic:
+                # It was just deleted, or is internal. Other topics must not wait.
+                return
             except Fenced:
                 # The clock of the coordinator that began the later one was ahead.
                 _log.warning("the share partition has a later state", group=group, stream=stream, epoch=state.epoch)
-            self._begun[group, stream] = state.epoch
+            self._begun.setdefault(stream, {})[group] = state.epoch
 
         async for _ in self._lane.a_few_at_once(list(states), one):
             pass
@@ -170,9 +185,10 @@ class ShareTable:
             partition = self._partition(state)
             if partition is None:
                 return
-            self._begun.pop((group, partition.stream), None)
+            self._begun.get(partition.stream, {}).pop(group, None)
             if partition.log is None:
-                await self._natives.drop(group, partition)
+                with suppress(UnknownTopic):
+                    await self._natives.drop(group, partition)
             else:
                 await self._storage.drop(partition.stream, group, state.epoch)
 
@@ -182,7 +198,9 @@ class ShareTable:
     async def look(self, group: str, partition: Partition) -> ShareState | SharePosition | None:
         """Return the stored state of a share partition, if any: on a native topic, its position. Raises TopicError."""
         if partition.log is None:
-            return await self._natives.position(group, partition)
+            with suppress(UnknownTopic):
+                return await self._natives.position(group, partition)
+            return None
         return await self._storage.look(partition.stream, group)
 
     # Sessions

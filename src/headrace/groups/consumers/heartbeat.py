@@ -150,7 +150,7 @@ def _check_place(owner: Member, request: ConsumerHeartbeat) -> None:
         raise Refused(
             GroupError.UNRELEASED_INSTANCE_ID,
             f"Static member {request.member_id} with instance id {request.instance_id} cannot join the group because "
-            f"the instance id is owned by member {owner.member_id}.",
+            f"the instance id is owned by {owner.member_id} member.",
         )
 
 

@@ -33,6 +33,19 @@ class ShareHeartbeat(msgspec.Struct, frozen=True, kw_only=True):
     """The existing ones of `topics`."""
 
 
+def fault(request: ShareHeartbeat) -> str:
+    """Return what is wrong with a heartbeat in any group, with Kafka's message. Empty: nothing."""
+    if not request.member_id.strip():
+        return "MemberId can't be empty."
+    if request.member_epoch < LEAVE_EPOCH:
+        return f"MemberEpoch is {request.member_epoch}, but must be greater than or equal to -1."
+    if request.rack_id is not None and not request.rack_id.strip():
+        return "RackId can't be empty."
+    if request.member_epoch == JOIN_EPOCH and not request.topics:
+        return "SubscribedTopicNames must be set in first request."
+    return ""
+
+
 class PartitionState(msgspec.Struct, frozen=True, gc=False):
     """A share partition that must have a state of at least this epoch."""
 

@@ -39,6 +39,7 @@ from headrace.groups.sharing.events import (
     ShareHeartbeat,
     ShareHeartbeatResult,
     ShareOffsetsResult,
+    fault,
 )
 from headrace.groups.sharing.member import Assigned as Given
 from headrace.groups.sharing.member import Sharer, charged
@@ -77,7 +78,7 @@ class ShareGroup:
         self._state_epoch = 0
 
     def restore(self, stored: StoredGroup, turn: Turn) -> None:
-        """Continue from the stored state. Members keep their epochs and get whole sessions."""
+        """Continue from the stored state. Members keep their epochs and get whole sessions. Sets timers only."""
         header = stored.header
         if header is None:
             return
@@ -94,8 +95,9 @@ class ShareGroup:
         self._target.shares = {member_id: dict(member.assigned) for member_id, member in self.members.items()}
         if any(member.epoch != self.target_epoch for member in self.members.values()):
             # The target of the others is not stored. It may have partitions that no member has now.
-            self.epoch = self.target_epoch + 1
-            self._compute(turn)
+            self.epoch = max(self.epoch, self.target_epoch + 1)
+        if self.epoch > self.target_epoch:
+            turn.set_timer(timers.target(), 0)
 
     def take(self, event: ShareEvent | ConsumerRequest | ConsumerNotice, turn: Turn) -> None:
         """Handle one event."""
@@ -138,6 +140,8 @@ class ShareGroup:
             self._moved.came[member.member_id] = self._client(member)
         before = member.stored
         changed = member.update(request) or not self.exists or member.epoch == 0
+        if changed:
+            self._forget_unread()
         changed = self._note(request.topics or (), request.facts) or changed
         self._aim(turn, changed=changed)
         moved = member.epoch != self.target_epoch
@@ -150,7 +154,7 @@ class ShareGroup:
         turn.reply(request.token, self._result(member, whole=whole))
 
     def _problem(self, request: ShareHeartbeat, turn: Turn) -> tuple[GroupError, str] | None:
-        invalid = _invalid(request)
+        invalid = fault(request)
         if invalid:
             return GroupError.INVALID_REQUEST, invalid
         member = self.members.get(request.member_id)
@@ -485,15 +489,3 @@ def _states(topic: StoredShareTopic, indexes: Iterable[int]) -> list[PartitionSt
         PartitionState(topic.topic, topic.topic_id, index, topic.state_epoch(index), topic.begins.get(index))
         for index in indexes
     ]
-
-
-def _invalid(request: ShareHeartbeat) -> str:
-    if not request.member_id.strip():
-        return "MemberId can't be empty."
-    if request.member_epoch < LEAVE_EPOCH:
-        return f"MemberEpoch is {request.member_epoch}, but must be greater than or equal to -1."
-    if request.rack_id is not None and not request.rack_id.strip():
-        return "RackId can't be empty."
-    if request.member_epoch == 0 and not request.topics:
-        return "SubscribedTopicNames must be set in first request."
-    return ""

@@ -49,6 +49,8 @@ def _names(request: ConsumerGroupHeartbeatRequest, _: RequestContext) -> Iterabl
 async def handle(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> Response:
     """Handle the heartbeat of a member."""
     member_id, pattern = request.member_id, request.subscribed_topic_regex
+    if not request.group_id:
+        return Response(error_code=Code.INVALID_REQUEST, error_message="GroupId can't be empty.")
     if not member_id and context.version == 0 and request.member_epoch == JOIN_EPOCH:
         member_id = str(uuid4())
     if pattern:
