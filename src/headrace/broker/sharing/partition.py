@@ -144,7 +144,7 @@ class ShareLog:
             retired()
 
     def close(self) -> None:
-        """Forget the state for ever: the last session of the group has ended, or the topic or its log is another."""
+        """Close permanently: the last session of the group has ended, or the topic was deleted or recreated."""
         self._closed = True
         self._forget(self._over())
         self.watchers.notify(0)

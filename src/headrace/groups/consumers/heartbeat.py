@@ -32,7 +32,7 @@ class Refused(Exception):
 
 
 def fault(request: ConsumerHeartbeat, limits: NewerGroupSettings) -> tuple[GroupError, str] | None:
-    """Return what is wrong with a request in any group, with Kafka's message."""
+    """Return the error of a request that is invalid in any group, with Kafka's message."""
     try:
         _check_fields(request, limits)
     except Refused as refused:
