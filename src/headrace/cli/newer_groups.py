@@ -22,6 +22,8 @@ Partition = tuple[str, int]
 SHARE = "share"
 """Type of a share group."""
 _UNKNOWN = -1
+_KINDS = {_UNKNOWN: "instance", 0: "classic", 1: "consumer"}
+"""Member types of ConsumerGroupDescribe. This server reports instances as unknown."""
 _LIST = "list share groups"
 
 
@@ -44,8 +46,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     partitions: tuple[Partition, ...]
     target: tuple[Partition, ...] | None = None
     """What it should have. None: a share group, whose members follow at once."""
-    is_classic: bool = False
-    """Whether it uses the classic protocol, in a group that is migrated."""
+    kind: str = "consumer"
+    """How it takes part: `consumer`, `classic` (protocol) or `instance` (of OCI)."""
 
 
 class NewerGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +95,7 @@ def consumer_group(kafka: KafkaServer, group: str) -> NewerGroup:
             each,
             instance=each.instance_id,
             target=_partitions(each.target_assignment),
-            is_classic=each.member_type == 0,
+            kind=_KINDS.get(each.member_type, "consumer"),
         )
         for each in found.members
     )
@@ -191,7 +193,7 @@ def _member(
     *,
     instance: str | None = None,
     target: tuple[Partition, ...] | None = None,
-    is_classic: bool = False,
+    kind: str = "consumer",
 ) -> Member:
     return Member(
         member=found.member_id,
@@ -201,7 +203,7 @@ def _member(
         epoch=found.member_epoch,
         partitions=_partitions(found.assignment),
         target=target,
-        is_classic=is_classic,
+        kind=kind,
     )
 
 

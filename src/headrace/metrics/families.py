@@ -207,7 +207,8 @@ SHARE_HELD = Family(
     "headrace_share_held_records",
     Kind.GAUGE,
     ("group", "topic"),
-    "Records that members of a share group have acquired and not acknowledged, in partitions of this broker.",
+    "Records that members of a share group have acquired and not acknowledged, in partitions of this broker. Without "
+    "native topics.",
 )
 SHARE_ACQUIRED = Family(
     "headrace_share_acquired_records_total",
@@ -222,7 +223,7 @@ SHARE_EXPIRED = Family(
     "headrace_share_lock_timeouts_total",
     Kind.COUNTER,
     (),
-    "Records whose lock ended without an acknowledgement.",
+    "Records whose lock ended without an acknowledgement. Without native topics.",
 )
 SHARE_GIVEN_UP = Family(
     "headrace_share_delivery_limits_total",
@@ -235,8 +236,8 @@ GROUP_LAG = Family(
     Kind.GAUGE,
     ("group", "topic", "partition"),
     "Records that a group has not read, in each partition of topics with its committed offsets or members; from "
-    "the log start offset without a committed offset. Native topics have no series, because their offsets do not count "
-    "records.",
+    "the log start offset without a committed offset. For a share group, records that are not done. Native topics have "
+    "series of share groups only, because their offsets do not count records.",
 )
 
 GROUP_LAG_SECONDS = Family(
@@ -244,7 +245,8 @@ GROUP_LAG_SECONDS = Family(
     Kind.GAUGE,
     ("group", "topic", "partition"),
     "Age of the record that a group reads next: the seconds that it is behind. 0 if it has read everything. If the "
-    "record is in the archive, the age of the first record in Redis.",
+    "record is in the archive, the age of the first record in Redis. For a share group, the age of the first record "
+    "that is not done.",
 )
 
 TRANSACTIONS = Family(

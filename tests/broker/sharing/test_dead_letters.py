@@ -235,3 +235,19 @@ async def test_the_next_leader_continues(world: World) -> None:
     world.copies.look(again)
     await world.until_copied(again)
     assert len(await world.found()) == 2
+
+
+async def test_nothing_is_copied_while_the_server_stops(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its threads end first: a copy would fail with an error in the log."""
+    await world.create("dlq")
+    await world.put([b"a", b"b"])
+    core = world.dead("0 0 1x1")
+    world.copies.look(core)
+    world.topics.stop()
+    world.decompression.close()
+    core = world.dead("0 0 2x1")
+    world.copies.look(core)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert (len(core.dead_letters()), world.topics.counters.failures) == (1, 0)
+    assert "dead letters" not in capsys.readouterr().err

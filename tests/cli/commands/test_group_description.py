@@ -43,7 +43,7 @@ def test_members_of_a_consumer_group_have_epochs_and_targets(headrace: Any, runn
     [only] = described["members"]
     assert (only["client"], only["host"], only["epoch"]) == ("a-member", "127.0.0.1", described["epoch"])
     assert only["partitions"] == only["target"] == [{"topic": "assigned", "partition": each} for each in range(3)]
-    assert not only["classic"]
+    assert (only["classic"], only["kind"]) == (False, "consumer")
     assert {each["member"] for each in described["positions"]} == {only["member"]}
     assert f"type consumer  epoch {described['epoch']}  state stable  protocol uniform" in shown
 
@@ -86,3 +86,21 @@ def test_a_share_group_has_start_offsets(headrace: Any, running: Server) -> None
     assert headrace.json("groups", "describe", "doers")["positions"][0]["start_offset"] == 0
     headrace.run("groups", "delete", "doers", "--yes")
     assert "doers" not in headrace.run("groups", "list")
+
+
+def test_a_share_group_of_a_native_topic_is_no_group_of_redis(headrace: Any, running: Server) -> None:
+    headrace.run("topics", "create", "stream-tasks", "--partitions", "1", "--config", "headrace.storage=native")
+    with Wire(running.kafka) as wire:
+        configure(wire, "stream-crew", share_auto_offset_reset="earliest")
+        wire.produce("stream-tasks", batch(b"a", b"b", b"c"))
+        sharer = Sharer(wire, "stream-crew", "stream-tasks")
+        sharer.beat()
+        sharer.fetch(0)
+        described = headrace.json("groups", "describe", "stream-crew")
+        assert (described["type"], described["state"]) == ("share", "stable")
+        assert [each["lag"] for each in described["positions"]] == [3]
+        assert "Stop its 1 member first" in headrace.run("groups", "reset", "stream-crew", "--to-latest")
+        headrace.run("groups", "reset", "stream-crew", "--to-latest", "--execute", status=1)
+        sharer.beat(-1)
+    headrace.run("groups", "reset", "stream-crew", "--to-latest", "--execute")
+    assert headrace.json("groups", "describe", "stream-crew")["positions"][0]["lag"] == 0

@@ -19,9 +19,10 @@ from headrace.broker.partition.source import UNCOMMITTED, Isolation, Watchers
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.runtime.clock import Clock, Timer
 from headrace.broker.sharing.dead_letters import DeadLetterTopics
-from headrace.broker.sharing.share import ShareFound
+from headrace.broker.sharing.share import ShareFound, log_given_up
 from headrace.groups.configs import GroupConfig, ResetStrategy
 from headrace.groups.sharing.partition import AckBatch, AcknowledgeType, AckProblem, Acquired
+from headrace.metrics.counters import ShareCounters
 from headrace.topics.errors import TopicError, UnknownTopic
 from headrace.topics.native import (
     DEAD,
@@ -71,6 +72,7 @@ class NativeShare:
         clock: Clock,
         large_reads: ReadBudget,
         dead_letters: DeadLetterTopics,
+        counters: ShareCounters | None = None,
     ) -> None:
         self.group = group
         self.log = partition
@@ -79,6 +81,7 @@ class NativeShare:
         self._config = config
         self._clock = clock
         self._large_reads = large_reads
+        self._counters = counters or ShareCounters()
         self._ends: deque[int] = deque()
         """When locks of records that were acquired here end (ticks), in order."""
         self._search_ms = clock.ticks_ms()
@@ -190,6 +193,11 @@ class NativeShare:
             if search:
                 # The rest of the ended locks is next.
                 self._search_ms = began
+        for each in read.acquired:
+            length = each.last - each.first + 1
+            self._counters.acquired += length
+            if each.deliveries > 1:
+                self._counters.redelivered += length
         if read.acquired:
             self._lock_ends(limits.lock_ms)
         self._arm()
@@ -259,7 +267,11 @@ class NativeShare:
     # Dead letters
 
     def _look(self, spent: Sequence[Delivered], *, rejects: bool = False) -> None:
-        """Copy dead letters, if there may be some."""
+        """Count what reached the delivery limit. Copy dead letters, if there may be some."""
+        count = sum(each.last - each.first + 1 for each in spent)
+        if count:
+            self._counters.given_up += count
+            log_given_up(self.group, self.log, count, self._config())
         if self._unsure or ((spent or rejects) and self._config().dead_letter_topic):
             self._unsure = False
             self._letters.look()
@@ -316,9 +328,13 @@ class StreamShares:
         self._large_reads = large_reads
         self._dead_letters = dead_letters
 
-    def open(self, group: str, partition: Partition, config: Callable[[], GroupConfig]) -> NativeShare:
+    def open(
+        self, group: str, partition: Partition, config: Callable[[], GroupConfig], counters: ShareCounters
+    ) -> NativeShare:
         """See `NativeShareGroups`."""
-        return NativeShare(group, _native(partition), config, self._clock, self._large_reads, self._dead_letters)
+        return NativeShare(
+            group, _native(partition), config, self._clock, self._large_reads, self._dead_letters, counters
+        )
 
     async def begin(self, group: str, partition: Partition, config: GroupConfig, offset: int | None) -> None:
         """See `NativeShareGroups`."""

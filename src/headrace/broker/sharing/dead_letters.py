@@ -49,6 +49,9 @@ class Waiting(Protocol):
     def waiting(self) -> int:
         """Number of records that wait for their copies."""
 
+    def close(self) -> None:
+        """Stop."""
+
 
 class DeadLetterTopics:
     """Writes to the dead letter topics of a virtual cluster."""
@@ -70,6 +73,14 @@ class DeadLetterTopics:
         self._clock = clock
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._copies: WeakSet[Waiting] = WeakSet()
+        self.stopped = False
+        """Whether the server ends. The next leader copies what waits."""
+
+    def stop(self) -> None:
+        """Copy nothing more: the threads and the storage end."""
+        self.stopped = True
+        for each in list(self._copies):
+            each.close()
 
     @property
     def waiting(self) -> int:
@@ -232,7 +243,9 @@ class Copying:
         return self._task is not None
 
     def begin(self) -> None:
-        """Begin, or look again after the step in progress."""
+        """Begin, or look again after the step in progress. Do nothing while the server stops."""
+        if self._topics.stopped:
+            return
         self._again = True
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())

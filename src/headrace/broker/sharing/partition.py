@@ -18,11 +18,11 @@ from headrace.broker.partition.source import COMMITTED, UNCOMMITTED, Isolation, 
 from headrace.broker.ports import ShareStorage
 from headrace.broker.runtime.clock import Clock, Timer
 from headrace.broker.sharing.dead_letters import DeadLetterCopies, DeadLetterTopics
-from headrace.broker.sharing.share import ShareFound
+from headrace.broker.sharing.share import ShareFound, log_given_up
 from headrace.groups.configs import GroupConfig
 from headrace.groups.sharing.partition import AckBatch, AckProblem, Acquired, SharePartition, ShareSettings
 from headrace.groups.sharing.runs import Run
-from headrace.groups.sharing.state import NOT_BEGUN, ShareState
+from headrace.groups.sharing.state import NOT_BEGUN, RecordState, ShareState
 from headrace.metrics.counters import ShareCounters
 from headrace.topics.committed_batches import HiddenBatches, is_control, is_transactional
 from headrace.topics.errors import Fenced, NotLeader, StorageUnavailable, TopicError, UnknownTopic
@@ -189,6 +189,12 @@ class ShareLog:
         assert self._core is not None
         return max(self._core.spso, self.log.log_start)
 
+    @property
+    def lag(self) -> int:
+        """Number of records that are not done. Call it only if `is_ready`."""
+        done = sum(run.length for run in self.runs() if run.state is RecordState.DONE)
+        return max(0, self.log.visible_end(UNCOMMITTED) - self.start - done)
+
     def has_some(self) -> bool:
         """Whether a fetch would find records, by the state in memory."""
         core = self._current()
@@ -286,7 +292,10 @@ class ShareLog:
             self._counters.acquired += length
             if each.delivery_count > 1:
                 self._counters.redelivered += length
-        self._arm(until)
+        if acquired:
+            self._arm(until)
+        else:
+            self._write_soon()
         chunks = list(_overlapping(batches, spans, acquired))
         return ShareFound(chunks, sum(map(len, chunks)), acquired)
 
@@ -376,9 +385,14 @@ class ShareLog:
 
     def _write_soon(self) -> None:
         if self._core is not None:
-            self._counters.given_up += self._core.take_given_up()
-        if self._writing is None and self._core is not None and self._core.has_changes:
+            self._report_given_up(self._core.take_given_up())
+        if self._writing is None and self._core is not None and (self._core.has_changes or self._core.is_behind):
             self._writing = asyncio.get_running_loop().create_task(self._write(self._core))
+
+    def _report_given_up(self, count: int) -> None:
+        if count:
+            self._counters.given_up += count
+            log_given_up(self.group, self.log, count, self._config())
 
     async def _write(self, core: SharePartition) -> None:
         error: Exception | None = None

@@ -4,13 +4,17 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
+import structlog
 
 from headrace.broker.partition.cache import Buffer
 from headrace.broker.partition.partition import Partition
 from headrace.broker.partition.source import Isolation, Watchers
 from headrace.groups.configs import GroupConfig
 from headrace.groups.sharing.partition import AckBatch, AckProblem, Acquired
+from headrace.metrics.counters import ShareCounters
 from headrace.topics.native import SharePosition
+
+_log = structlog.get_logger("headrace.broker.sharing")
 
 
 class ShareFound(msgspec.Struct, gc=False):
@@ -78,7 +82,9 @@ class Share(Protocol):
 class NativeShareGroups(Protocol):
     """Share groups on native topics, whose states are Redis consumer groups."""
 
-    def open(self, group: str, partition: Partition, config: Callable[[], GroupConfig]) -> Share:
+    def open(
+        self, group: str, partition: Partition, config: Callable[[], GroupConfig], counters: ShareCounters
+    ) -> Share:
         """Return a partition for members. Raises UnknownTopic for one of an internal topic."""
 
     async def begin(self, group: str, partition: Partition, config: GroupConfig, offset: int | None) -> None:
@@ -89,3 +95,11 @@ class NativeShareGroups(Protocol):
 
     async def position(self, group: str, partition: Partition) -> SharePosition | None:
         """Return a group's position. None: it has not begun. Raises TopicError."""
+
+
+def log_given_up(group: str, partition: Partition, count: int, config: GroupConfig) -> None:
+    """Log that records reached the delivery limit. Without a dead letter topic, the group has lost them."""
+    _log.warning(
+        "records reached the delivery limit", group=group, partition=f"{partition.topic}-{partition.index}",
+        records=count, limit=config.share_delivery_count_limit, dead_letter_topic=config.dead_letter_topic or None,
+    )  # fmt: skip

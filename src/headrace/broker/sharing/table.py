@@ -62,7 +62,7 @@ class ShareTable:
         """By group and stream."""
         self._open_ones = 0
         self.counters = ShareCounters()
-        """Of logs. Redis delivers the records of native topics."""
+        """Without locks of native topics, which end in Redis."""
         self.sessions = ShareSessions(lambda: settings.newer.share_max_sessions)
 
     def __iter__(self) -> Iterator[ShareLog]:
@@ -72,6 +72,10 @@ class ShareTable:
         """Return a share partition of a log that is in memory."""
         share = self._shares.get(group, {}).get(partition.stream)
         return share if isinstance(share, ShareLog) and share.log is partition.log else None
+
+    def logs_of(self, group: str) -> list[ShareLog]:
+        """Return a group's share partitions of logs that are in memory and loaded."""
+        return [share for share in self._of(group) if isinstance(share, ShareLog) and share.is_ready]
 
     def find(self, group: str, place: Place) -> Share:
         """Return a share partition, opened if needed.
@@ -119,7 +123,7 @@ class ShareTable:
     def _open(self, group: str, partition: Partition) -> Share:
         config = partial(self._configs.of, group)
         if partition.log is None:
-            return self._natives.open(group, partition, config)
+            return self._natives.open(group, partition, config, self.counters)
         return ShareLog(
             group, partition.log, self._storage, config, self._clock, self._begin, self._dead_letters, self.counters
         )

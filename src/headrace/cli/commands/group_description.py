@@ -37,13 +37,14 @@ def describe(group: str, kafka: KafkaServer, as_json: bool) -> None:
     """
     client = Client(kafka)
     found = client.result(client.admin.describe_consumer_groups([group])[group], f"describe group {quoted(group)}")
-    committed = group_lag.positions(client, group)
-    if found.state == ConsumerGroupState.DEAD and not committed:
-        shared = newer_groups.share_group(kafka, client, group)
-        if shared is None:
-            raise client.no_group(group)
+    # Redis has positions of a share group on a native topic, too.
+    shared = newer_groups.share_group(kafka, client, group) if found.state == ConsumerGroupState.DEAD else None
+    if shared is not None:
         _show_shared(group, shared, newer_groups.share_offsets(kafka, group), as_json)
         return
+    committed = group_lag.positions(client, group)
+    if found.state == ConsumerGroupState.DEAD and not committed:
+        raise client.no_group(group)
     newer = newer_groups.consumer_group(kafka, group) if found.type == ConsumerGroupType.CONSUMER else None
     members = group_lag.members(found)
     group_offsets = group_lag.group_offsets(client, group, committed, members)
@@ -73,17 +74,23 @@ def _newer_members(group: NewerGroup) -> list[dict[str, Any]]:
             "partitions": _places(member.partitions),
         }
         if member.target is not None:
-            line |= {"target": _places(member.target), "instance": member.instance, "classic": member.is_classic}
+            line |= {
+                "target": _places(member.target),
+                "instance": member.instance,
+                "classic": member.kind == "classic",
+                "kind": member.kind,
+            }
         found.append(line)
     return found
 
 
 def _print_newer_members(group: NewerGroup) -> None:
     aims = any(member.target is not None for member in group.members)
-    columns = ["member", "client", "host", ">epoch", ">partitions", *[">target"] * aims]
+    mixed = len({member.kind for member in group.members}) > 1
+    columns = ["member", *["type"] * mixed, "client", "host", ">epoch", ">partitions", *[">target"] * aims]
     rows = [
         [
-            *(member.member, member.client, member.host, member.epoch, len(member.partitions)),
+            *(member.member, *[member.kind] * mixed, member.client, member.host, member.epoch, len(member.partitions)),
             *[len(member.target or ())] * aims,
         ]
         for member in group.members

@@ -65,12 +65,12 @@ def reset(
     target = _target(to_earliest, to_latest, to_offset, to_time, by_duration)
     client = Client(kafka)
     found = client.result(client.admin.describe_consumer_groups([group])[group], f"describe group {quoted(group)}")
-    committed = group_lag.positions(client, group)
-    shared = None
-    if found.state == ConsumerGroupState.DEAD and not committed:
-        shared = newer_groups.share_group(kafka, client, group)
+    # Redis has positions of a share group on a native topic, too.
+    shared = newer_groups.share_group(kafka, client, group) if found.state == ConsumerGroupState.DEAD else None
     noun = "committed offset" if shared is None else "start offset"
-    if shared is not None:
+    if shared is None:
+        committed = group_lag.positions(client, group)
+    else:
         committed = newer_groups.begun(newer_groups.share_offsets(kafka, group))
     if not committed and not topics:
         if shared is None and found.state == ConsumerGroupState.DEAD:

@@ -24,6 +24,8 @@ class Progress(msgspec.Struct, frozen=True):
     epoch: int
     target: int | None
     """Number of partitions that it should have. None: the same as now."""
+    is_classic: bool = False
+    """Whether it uses the classic protocol, next to members of newer kinds."""
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -51,7 +53,8 @@ def standing(machine: Group | None) -> Standing:
         ]
         target = sum(len(each.partitions) for each in member.target)
         has = sum(map(len, held.values()))
-        members[member.member_id] = Progress(member.epoch, None if not due and target == has else target)
+        aim = None if not due and target == has else target
+        members[member.member_id] = Progress(member.epoch, aim, member.is_classic)
         coming |= dict.fromkeys(due, member.member_id)
     return Standing(members, coming)
 
@@ -65,7 +68,9 @@ def _row(share: Share, progress: Progress | None, colour: int) -> dict[str, obje
     return {
         "client": text.name(share.client),
         "member": text.name(share.member),
-        "host": text.name(share.host) or "-",
+        # Only instances have none.
+        "host": text.name(share.host) or "OCI instance",
+        "classic": progress is not None and progress.is_classic,
         "colour": colour,
         "count": len(share.partitions),
         "epoch": None if progress is None else progress.epoch,

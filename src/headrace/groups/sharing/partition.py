@@ -95,6 +95,8 @@ class SharePartition:
         self._settings = settings
         self._runs = Runs.load(state)
         self._in_flight = False
+        self._stored = self._stored_before = self.spso
+        """SPSO of the last write, and of the one before."""
         self._given_up = 0
         self._undecided_ends()
 
@@ -124,6 +126,14 @@ class SharePartition:
     def has_changes(self) -> bool:
         """Whether decisions wait for the next write."""
         return any(run.decision is not None and not run.sent for run in self._runs)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether everything is done, and no write says so, because the last records were skipped.
+
+        Without a write, the group's lag would count markers until the next record.
+        """
+        return self.spso == self.speo > self._stored
 
     @property
     def write_in_flight(self) -> bool:
@@ -198,8 +208,9 @@ class SharePartition:
         self.acquire(NO_MEMBER, first, (), 0, 0, skipped=((first, last),))
 
     def advance_log_start(self, offset: int) -> None:
-        """Mark everything below the log start offset as done."""
+        """Mark everything below the log start offset as done. It needs no write."""
         self._runs.cut(offset)
+        self._stored = max(self._stored, offset)
 
     # Deciding.
 
@@ -283,11 +294,13 @@ class SharePartition:
 
     def prepare(self) -> ShareState | None:
         """Begin a write and return its state. None if nothing waits or a write is in flight."""
-        if self._in_flight or not self.has_changes:
+        if self._in_flight or not (self.has_changes or self.is_behind):
             return None
         self._in_flight = True
         self._runs.replace([run.leaving() for run in self._runs if run.decision is not None])
-        return self._runs.stored(self.epoch)
+        state = self._runs.stored(self.epoch)
+        self._stored_before, self._stored = self._stored, state.spso
+        return state
 
     def stored(self) -> None:
         """End the write: its decisions count."""
@@ -298,6 +311,7 @@ class SharePartition:
     def lost(self) -> None:
         """End a write without success: its acknowledgements do not count."""
         self._in_flight = False
+        self._stored = self._stored_before
         self._runs.replace([_taken_back(run) for run in self._runs if run.sent])
 
     def _acknowledged(self, run: Run, kind: int, renew_until: int | None) -> Run:
