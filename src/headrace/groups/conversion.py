@@ -149,9 +149,12 @@ def _metadata(member: StoredMember, protocol: str | None) -> bytes:
 
 def downgrade(part: ConsumerGroup, classic: ClassicGroup, turn: Turn) -> None:
     """Move the members of a consumer group, all of them classic, back to the classic part, which rebalances."""
-    members = [_as_classic(each) for each in part.stored_members()]
+    stored = part.stored_members()
+    # The epoch that members have reached: until they join again, they may commit what they give up.
+    generation = max((each.epoch for each in stored), default=part.epoch)
+    members = [_as_classic(each) for each in stored]
     fields = part.dissolve(turn)
-    classic.adopt(members, part.epoch, turn)
+    classic.adopt(members, generation, turn)
     turn.save(*[DropField(field) for field in fields])
 
 

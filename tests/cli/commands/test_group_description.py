@@ -13,7 +13,7 @@ from headrace.testing import Server
 
 
 @contextmanager
-def member(running: Server, group: str, topic: str, partitions: int) -> Iterator[Consumer]:
+def member(running: Server, group: str, topic: str, partitions: int, **more: str) -> Iterator[Consumer]:
     """A member of a consumer group (KIP-848) that has so many partitions."""
     consumer = Consumer(
         {
@@ -22,6 +22,7 @@ def member(running: Server, group: str, topic: str, partitions: int) -> Iterator
             "group.protocol": "consumer",
             "client.id": "a-member",
             "enable.auto.commit": False,
+            **{key.replace("_", "."): value for key, value in more.items()},
         }
     )
     consumer.subscribe([topic])
@@ -46,6 +47,19 @@ def test_members_of_a_consumer_group_have_epochs_and_targets(headrace: Any, runn
     assert (only["classic"], only["kind"]) == (False, "consumer")
     assert {each["member"] for each in described["positions"]} == {only["member"]}
     assert f"type consumer  epoch {described['epoch']}  state stable  protocol uniform" in shown
+
+
+def test_a_group_that_has_not_followed_its_target_is_reconciling(headrace: Any, running: Server) -> None:
+    headrace.run("topics", "create", "handed-over", "--partitions", "2")
+    # The static member leaves for a while and keeps its partitions, of which the other one is to have half.
+    with member(running, "in-between", "handed-over", 2, group_instance_id="comes-back"):
+        pass
+    with member(running, "in-between", "handed-over", 0):
+        wait_for(lambda: len(headrace.json("groups", "describe", "in-between")["members"]) == 2, "the other member")
+        assert headrace.json("groups", "describe", "in-between")["state"] == "reconciling"
+        assert "state reconciling" in headrace.run("groups", "describe", "in-between")
+        assert {"group": "in-between", "state": "reconciling", "type": "consumer"} in headrace.json("groups", "list")
+        assert {each["state"] for each in headrace.json("groups", "lag", "in-between")} == {"reconciling"}
 
 
 def test_an_empty_consumer_group_keeps_its_type(headrace: Any, running: Server) -> None:

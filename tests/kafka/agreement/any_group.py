@@ -128,6 +128,29 @@ def delete_offsets(group: Group) -> Answer:
     return Answer(name_of(answer.error_code), None, {"partitions": parts})
 
 
+def commit_from_outside(group: Group) -> Answer:
+    """OffsetCommit without a member, which makes a classic group."""
+    request = m.OffsetCommitRequest
+    part = request.OffsetCommitRequestPartition(partition_index=0, committed_offset=5, committed_metadata="")
+    topic = request.OffsetCommitRequestTopic(name=group.topic, partitions=[part])
+    [found] = group.wire.ask(request(group_id=group.name, topics=[topic]), 9).topics
+    return Answer(name_of(found.partitions[0].error_code))
+
+
+def join_consumer(group: Group) -> Answer:
+    """ConsumerGroupHeartbeat of a new member."""
+    request = m.ConsumerGroupHeartbeatRequest(
+        group_id=group.name,
+        member_id="consumer",
+        member_epoch=0,
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=[group.topic],
+        topic_partitions=[],
+    )
+    answer = group.wire.ask(request, 1)
+    return Answer(name_of(answer.error_code), answer.error_message)
+
+
 def join_sharer(group: Group, member: str = "S") -> Answer:
     """ShareGroupHeartbeat of a new member."""
     request = m.ShareGroupHeartbeatRequest(

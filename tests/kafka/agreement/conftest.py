@@ -23,6 +23,8 @@ SETTINGS = {
     "allow.everyone.if.no.acl.found": "true",
     "group.consumer.max.size": "3",
     "group.share.max.size": "3",
+    "group.share.max.share.sessions": "20",
+    "group.share.min.record.lock.duration.ms": "1000",
     # A target is computed when something changes, so that no case waits for it.
     "group.consumer.assignment.interval.ms": "0",
     "group.share.assignment.interval.ms": "0",

@@ -59,6 +59,11 @@ def whole(seconds: float | None) -> str | None:
     return None if seconds is None else f"{seconds:.0f}"
 
 
+def _state(found: ConsumerGroupDescription, newer: NewerGroup | None) -> str:
+    # The client library does not know Assigning and Reconciling.
+    return in_words(found.state.name if newer is None else newer.state)
+
+
 def _places(partitions: Iterable[newer_groups.Partition]) -> list[dict[str, object]]:
     return [{"topic": topic, "partition": number} for topic, number in partitions]
 
@@ -148,7 +153,7 @@ def _answer(
     coordinator = found.coordinator
     answer: dict[str, object] = {
         "group": group,
-        "state": in_words(found.state.name),
+        "state": _state(found, newer),
         "type": "classic" if newer is None else "consumer",
         "protocol": found.partition_assignor or None,
         "coordinator": f"{coordinator.host}:{coordinator.port}" if coordinator else None,
@@ -185,7 +190,7 @@ def _print(
 ) -> None:
     protocol = shown(found.partition_assignor or None)
     # A group with offsets but without a state belongs to Redis programs.
-    state = "known to Redis only" if found.state == ConsumerGroupState.DEAD else f"state {in_words(found.state.name)}"
+    state = "known to Redis only" if found.state == ConsumerGroupState.DEAD else f"state {_state(found, newer)}"
     kind = "" if newer is None else f"type consumer  epoch {newer.epoch}  "
     click.echo(f"group {shown(group)}  {kind}{state}  protocol {protocol}")
     if newer is not None and newer.members:

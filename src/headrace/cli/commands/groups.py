@@ -3,6 +3,7 @@
 import contextlib
 import time
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -91,12 +92,13 @@ def lag(
 def look(kafka: KafkaServer, client: Client, names: tuple[str, ...], topic: str | None) -> list[GroupLag]:
     """Return the named groups, or all. Raise CommandFailed for a missing one."""
     there = client.groups()
-    shared = {each.group: each for each in newer_groups.share_groups(kafka, client)}
+    newer = newer_groups.listed(kafka, client)
+    shared = {name: each for name, each in newer.items() if each.kind == newer_groups.SHARE}
     for name in names:
         if name not in there and name not in shared:
             raise client.no_group(name)
     client.refresh()
-    found = _consumed(client, [name for name in names or there if name not in shared], topic)
+    found = _consumed(client, [name for name in names or there if name not in shared], topic, newer)
     for name in names or shared:
         if name in shared:
             found += _shared(kafka, client, shared[name], topic)
@@ -116,7 +118,9 @@ def _shared(kafka: KafkaServer, client: Client, listed: newer_groups.Listed, top
     return [GroupLag(listed.group, name, state, members, lag) for name, lag in lags.items() if topic in {None, name}]
 
 
-def _consumed(client: Client, chosen: list[str], topic: str | None) -> list[GroupLag]:
+def _consumed(
+    client: Client, chosen: list[str], topic: str | None, newer: Mapping[str, newer_groups.Listed]
+) -> list[GroupLag]:
     found: list[GroupLag] = []
     described = client.admin.describe_consumer_groups(chosen) if chosen else {}
     for group in chosen:
@@ -128,7 +132,7 @@ def _consumed(client: Client, chosen: list[str], topic: str | None) -> list[Grou
             by_topic[standing.topic].append(standing.lag)
             if standing.seconds_behind is not None:
                 ages[standing.topic].append(standing.seconds_behind)
-        state = in_words(answer.state.name)
+        state = in_words(newer[group].state if group in newer else answer.state.name)
         if not by_topic and topic is None:
             found.append(GroupLag(group, None, state, len(present), None))
         for name, counts in by_topic.items():
@@ -230,8 +234,7 @@ def list_(kafka: KafkaServer, as_json: bool) -> None:
     for error in listed.errors:
         raise client.failure("list consumer groups", error)
     found = {str(group.group_id): (in_words(group.state.name), in_words(group.type.name)) for group in listed.valid}
-    shared = newer_groups.share_groups(kafka, client)
-    found |= {each.group: (in_words(each.state), newer_groups.SHARE) for each in shared}
+    found |= {name: (in_words(each.state), each.kind) for name, each in newer_groups.listed(kafka, client).items()}
     answer = [{"group": name, "state": state, "type": kind} for name, (state, kind) in sorted(found.items())]
     if as_json:
         print_json(answer)
@@ -277,7 +280,7 @@ groups.add_command(reset)
 def delete(names: tuple[str, ...], yes: bool, kafka: KafkaServer, as_json: bool) -> None:
     """Delete groups and their offsets. The groups must have no members."""
     client = Client(kafka)
-    there = {*client.groups(), *(each.group for each in newer_groups.share_groups(kafka, client))}
+    there = {*client.groups(), *newer_groups.share_groups(kafka, client)}
     for name in names:
         if name not in there:
             raise client.no_group(name)

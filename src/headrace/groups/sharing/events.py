@@ -38,7 +38,7 @@ def fault(request: ShareHeartbeat) -> str:
     if not request.member_id.strip():
         return "MemberId can't be empty."
     if request.member_epoch < LEAVE_EPOCH:
-        return f"MemberEpoch is {request.member_epoch}, but must be greater than or equal to -1."
+        return "MemberEpoch is invalid."
     if request.rack_id is not None and not request.rack_id.strip():
         return "RackId can't be empty."
     if request.member_epoch == JOIN_EPOCH and not request.topics:

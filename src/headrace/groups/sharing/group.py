@@ -179,7 +179,10 @@ class ShareGroup:
     def _no_room(self, request: ShareHeartbeat, member: Sharer | None, turn: Turn) -> tuple[GroupError, str] | None:
         most = self._settings.newer.share_max_size
         if member is None and len(self.members) >= most:
-            return GroupError.GROUP_MAX_SIZE_REACHED, f"The share group has reached its maximum of {most} members."
+            return (
+                GroupError.GROUP_MAX_SIZE_REACHED,
+                f"The share group has reached its maximum capacity of {most} members.",
+            )
         topics: frozenset[str] | tuple[str, ...] | None = request.topics
         rack_id = request.rack_id
         if member is not None:
@@ -392,7 +395,7 @@ class ShareGroup:
     def _delete_offsets(self, request: DeleteShareOffsets, turn: Turn) -> None:
         if not self.exists or self.members:
             error = GroupError.NON_EMPTY_GROUP if self.exists else GroupError.GROUP_ID_NOT_FOUND
-            message = f"The group {self.name} is not empty." if self.exists else f"Share group {self.name} not found."
+            message = f"The group {self.name} is not empty." if self.exists else f"Group {self.name} not found."
             turn.reply(request.token, ShareOffsetsResult(error=error, message=message))
             return
         states: list[PartitionState] = []

@@ -2,6 +2,7 @@
 
 Behavior
 - Without topics, describes all topics of the group. A group that does not exist, or of another kind, has none.
+- Describes a named partition of an unknown group, topic or partition without an offset and without an error.
 - The start offset is the first offset that is not done. It is -1 before a member has fetched from the partition.
 - Leaves out topics that the client may not describe.
 - A group or partition that is named more than once is described once.
@@ -19,7 +20,6 @@ from headrace.broker.admin.acl_authorizer import Grants
 from headrace.broker.partition.source import UNCOMMITTED
 from headrace.groups.errors import GroupError
 from headrace.groups.sharing.group import ShareGroup
-from headrace.groups.sharing.model import StoredShareTopic
 from headrace.groups.sharing.state import NOT_BEGUN
 from headrace.kafka.denied import Place, Refusal
 from headrace.kafka.errors import Code, code_of
@@ -84,7 +84,7 @@ async def handle(request: DescribeShareGroupOffsetsRequest, context: RequestCont
     async for asked in context.pace().each(request.groups):
         errors[asked.group_id] = await known.ready(asked.group_id)
         part = known.part(asked.group_id)
-        places = _places_of(part, asked) if isinstance(part, ShareGroup) else {}
+        places = _places_of(part if isinstance(part, ShareGroup) else None, asked)
         sizes[asked.group_id] = _PART_BYTES * sum(map(len, places.values()))
     fitting = await context.reserve_parts(sizes)
 
@@ -95,30 +95,28 @@ async def handle(request: DescribeShareGroupOffsetsRequest, context: RequestCont
         if error is not None:
             return _refused(asked, code_of(error))
         part = known.part(asked.group_id)
-        if not isinstance(part, ShareGroup):
-            return _refused(asked, Code.NONE)
-        places = _places_of(part, asked)
+        group = part if isinstance(part, ShareGroup) else None
+        places = _places_of(group, asked)
         described = [
-            await _topic(part, name, indexes, context) async for name, indexes in context.pace().each(places.items())
+            await _topic(group, name, indexes, context) async for name, indexes in context.pace().each(places.items())
         ]
         return Group(group_id=asked.group_id, topics=described, error_message=None)
 
     return describe
 
 
-def _places_of(group: ShareGroup, asked: Any) -> Mapping[str, Collection[int]]:
-    """Return the partitions to describe by topic, each once."""
+def _places_of(group: ShareGroup | None, asked: Any) -> Mapping[str, Collection[int]]:
+    """Return the partitions to describe by topic, each once. `group` is None if there is no share group of the name."""
     if asked.topics is None:
-        return {name: range(topic.partitions) for name, topic in sorted(group.topics.items())}
+        return {} if group is None else {name: range(topic.partitions) for name, topic in sorted(group.topics.items())}
     return {topic.topic_name: dict.fromkeys(topic.partitions) for topic in asked.topics}
 
 
-async def _topic(group: ShareGroup, name: str, indexes: Collection[int], context: RequestContext) -> Topic:
+async def _topic(group: ShareGroup | None, name: str, indexes: Collection[int], context: RequestContext) -> Topic:
     live = context.broker.topics.find_referred(name)
-    topic = group.topics.get(name)
 
     async def one(index: int) -> Part:
-        return await _partition(group.name, topic, name, index, context)
+        return await _partition(group, name, index, context)
 
     return Topic(
         topic_name=name,
@@ -127,14 +125,18 @@ async def _topic(group: ShareGroup, name: str, indexes: Collection[int], context
     )
 
 
-async def _partition(
-    group: str, topic: StoredShareTopic | None, name: str, index: int, context: RequestContext
-) -> Part:
+async def _partition(group: ShareGroup | None, name: str, index: int, context: RequestContext) -> Part:
+    """Describe one partition. As in Kafka, it is no error that the group, the topic or the partition is unknown."""
     broker = context.broker
     described = Part(partition_index=index, start_offset=NOT_BEGUN, error_message=None)
+    if group is None or name not in group.topics:
+        return described
     try:
         partition = broker.topics.partition(name, index)
-        state = None if topic is None else await broker.shares.look(group, partition)
+    except UnknownTopic:
+        return described
+    try:
+        state = await broker.shares.look(group.name, partition)
         if isinstance(state, SharePosition):
             described.start_offset, described.leader_epoch = state.start, 0
             described.lag = -1 if state.lag is None else state.lag
