@@ -108,9 +108,10 @@ def settings_page() -> str:
             "## Configuration of a group",
             "",
             "It applies to consumer groups (KIP-848) and share groups (KIP-932), also before they exist. Set it with",
-            "`headrace groups alter`, or with another Kafka client, such as `kafka-configs.sh --entity-type groups`.",
-            "The broker settings `group.consumer.min.*`, `group.consumer.max.*` and those of",
-            "`group.share.*` bound the values. If you delete a group, its configuration remains.",
+            "`headrace groups alter`, or with a Kafka client that knows the resource type GROUP. For example,",
+            "`kafka-configs.sh --entity-type groups` shows and changes it. The broker settings",
+            "`group.consumer.min.*`, `group.consumer.max.*` and those of `group.share.*` bound the values.",
+            "`headrace groups describe` shows what is set. If you delete a group, its configuration remains.",
             "",
             *_keys(GROUP_KEYS, "--add-config"),
         ]

@@ -236,6 +236,12 @@ class Copying:
         self._again = False
         self.failing = False
         """Whether the last step failed."""
+        self._reason = ""
+        """Why it failed, as in the log."""
+
+    @property
+    def _place(self) -> str:
+        return f"{self._log.topic}-{self._log.index}"
 
     @property
     def active(self) -> bool:
@@ -271,18 +277,22 @@ class Copying:
                 await pause(self._clock, pause_ms)
                 pause_ms, more = min(2 * pause_ms, _LAST_PAUSE_MS), True
                 continue
-            pause_ms, self.failing = _FIRST_PAUSE_MS, False
+            pause_ms = _FIRST_PAUSE_MS
+            if self.failing:
+                self.failing, self._reason = False, ""
+                _log.info("dead letters are copied again", group=self._group, partition=self._place)
         if self._task is task:
             self._task = None
             self._stopped()
 
     def _report(self, error: Exception, topic: str) -> None:
         self._topics.counters.failures += 1
-        if not self.failing:
-            place = f"{self._log.topic}-{self._log.index}"
+        # A topic that was created may not allow dead letters yet.
+        if not self.failing or str(error) != self._reason:
+            self._reason = str(error)
             _log.warning(
-                "dead letters wait: the server cannot copy them", group=self._group, partition=place, topic=topic,
-                reason=str(error),
+                "dead letters wait: the server cannot copy them", group=self._group, partition=self._place, topic=topic,
+                reason=self._reason,
             )  # fmt: skip
         self.failing = True
         self._stopped()

@@ -80,8 +80,9 @@ _no_topics = parts("topics", _places, _no, "responses", always=True)
 
 
 def _take_out(request: ShareFetchRequest, context: RequestContext, refused: Refused) -> Steps:
-    group = any(kind is ResourceType.GROUP for kind, _ in refused)
-    return (_no_group if group else _no_topics)(request, context, refused)
+    # A timeout refuses everything: the session of the member cannot go on as if it had a response.
+    group = refused.first(((ResourceType.GROUP, request.group_id or ""),))
+    return (_no_topics if group is None else _no_group)(request, context, refused)
 
 
 @register(
