@@ -6,7 +6,7 @@ without a notification. A broker searches once a second for ended locks of Redis
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import structlog
 
@@ -21,7 +21,7 @@ from headrace.broker.runtime.clock import Clock, Timer
 from headrace.broker.sharing.dead_letters import DeadLetterTopics
 from headrace.broker.sharing.share import ShareFound, log_given_up
 from headrace.groups.configs import GroupConfig, ResetStrategy
-from headrace.groups.sharing.partition import AckBatch, AcknowledgeType, AckProblem, Acquired
+from headrace.groups.sharing.partition import AckBatch, AcknowledgeType, AckProblem, Acquired, are_valid, equal_types
 from headrace.metrics.counters import ShareCounters
 from headrace.topics.errors import TopicError, UnknownTopic
 from headrace.topics.native import (
@@ -215,9 +215,13 @@ class NativeShare:
         # Single types for more records than a member may have are costly.
         if not _is_member(member) or sum(len(batch.types) for batch in batches) > _MOST_HELD:
             return AckProblem.INVALID_RECORD_STATE
-        given = _outcomes(batches, renewing=renewing and self._config().share_renew_acknowledge_enable)
-        if given is None:
+        if not are_valid(batches, renewing=renewing and self._config().share_renew_acknowledge_enable):
             return AckProblem.INVALID_REQUEST
+        given = [
+            Acknowledgement(first, last, _OUTCOMES[kind])
+            for batch in batches
+            for first, last, kind in equal_types(batch, batch.first, batch.last)
+        ]
         limits = self._limits()
         try:
             self.log.check_readable(0)
@@ -379,31 +383,3 @@ def _begin(config: GroupConfig, log: NativePartition, clock: Clock) -> int | Non
             return 0
         case ResetStrategy.BY_DURATION:
             return max(0, clock.now_ms() - reset.duration_ms) << log.place.bits
-
-
-def _outcomes(batches: Sequence[AckBatch], *, renewing: bool) -> list[Acknowledgement] | None:
-    """Return the outcomes of a list of acknowledgements. None: it is malformed."""
-    found: list[Acknowledgement] = []
-    before = -1
-    for batch in batches:
-        if not before < batch.first <= batch.last or len(batch.types) not in {1, batch.last - batch.first + 1}:
-            return None
-        before = batch.last
-        for first, last, kind in _equal_types(batch):
-            outcome = _OUTCOMES.get(kind)
-            if outcome is None or (outcome is Outcome.RENEW and not renewing):
-                return None
-            found.append(Acknowledgement(first, last, outcome))
-    return found
-
-
-def _equal_types(batch: AckBatch) -> Iterator[tuple[int, int, int]]:
-    types = batch.types
-    if len(types) == 1:
-        yield batch.first, batch.last, types[0]
-        return
-    start = 0
-    for place in range(1, len(types) + 1):
-        if place == len(types) or types[place] != types[start]:
-            yield batch.first + start, batch.first + place - 1, types[start]
-            start = place

@@ -194,6 +194,13 @@ class ShareFetch:
         if found.unfinished:
             self._due[place] = None
         if found.acquired:
+            try:
+                self._find(self._session.group, place)
+            except (TopicError, PermissionError) as error:
+                # The session ended after it was checked. Its end did not release these records.
+                await share.give_back(self._session.member_id, found.acquired)
+                self._fail(place, None, error)
+                return True
             self.found[place] = found
             self._session.served = place
             self._records += sum(each.last - each.first + 1 for each in found.acquired)

@@ -355,7 +355,8 @@ class ShareLog:
 
     def release(self, member: str) -> None:
         """Release all records of a member."""
-        core = self._current()
+        # At the end of a session, this is called for all partitions of its group.
+        core = self._current() if self._core is not None and self._core.holds(member) else None
         if core is not None:
             core.release_member(member)
             self._write_soon()

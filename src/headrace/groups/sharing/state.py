@@ -48,10 +48,14 @@ class ShareState(msgspec.Struct, frozen=True):
     runs: tuple[StoredRun, ...] = ()
     """Runs from the SPSO on. Equal neighbors are one run."""
 
-    @property
-    def done(self) -> int:
-        """Number of done offsets after the SPSO."""
-        return sum(run.length for run in self.runs if run.state is RecordState.DONE)
+    def done_from(self, offset: int) -> int:
+        """Return the number of done offsets from `offset` on, such as the log start offset."""
+        found, end = 0, self.spso
+        for run in self.runs:
+            end += run.length
+            if run.state is RecordState.DONE:
+                found += max(0, min(run.length, end - offset))
+        return found
 
     def encode(self) -> str:
         """Return the stored text."""

@@ -146,7 +146,8 @@ async def _partition(group: ShareGroup | None, name: str, index: int, context: R
         source = await broker.source(partition)
         described.start_offset = max(state.spso, source.log_start)
         described.leader_epoch = max(source.leader_epoch, 0)
-        described.lag = max(0, source.visible_end(UNCOMMITTED) - described.start_offset - state.done)
+        done = state.done_from(described.start_offset)
+        described.lag = max(0, source.visible_end(UNCOMMITTED) - described.start_offset - done)
     except (TopicError, UnknownTopic) as error:
         described.error_code, described.error_message = code_of(error), str(error)
     return described
