@@ -163,6 +163,16 @@ _SHARES = (
         "Members are too slow, or cannot process a record.",
     ),
     _one("Sessions", "short", _each("headrace_share_sessions"), "{{cluster}} {{instance}}"),
+    Panel(
+        "Dead letters",
+        "short",
+        (
+            (_each("headrace_dead_letters_waiting"), "waiting {{instance}}"),
+            (_rate("headrace_dead_letters_total", "instance"), "copied per second {{instance}}"),
+            (_rate("headrace_dead_letter_failures_total", "instance"), "failures per second {{instance}}"),
+        ),
+        "Records that wait hold their place in the share partition. The log of the server has the reason.",
+    ),
 )
 _TRANSACTIONS = (
     Panel(

@@ -15,7 +15,7 @@ def test_values_are_shown_before_and_after(headrace: Any) -> None:
 
 def test_wrong_keys_and_values_change_nothing(headrace: Any) -> None:
     headrace.run("groups", "alter", "altered-2", "--config", "share.delivery.count.limits=3", status=1)
-    assert "did you mean share.delivery.count.limit" in headrace.err
+    assert headrace.err.count("did you mean share.delivery.count.limit?") == 1
     headrace.run("groups", "alter", "altered-2", "--config", "share.delivery.count.limit=1000", status=1)
     headrace.run("groups", "alter", "altered-2", status=2)
     headrace.run("groups", "alter", "altered-2", "--config", "share.isolation.level", status=2)

@@ -47,7 +47,8 @@ def test_a_share_group_is_listed_and_described(running: Server) -> None:
         sharer = Sharer(wire, "sharers", "shared-out")
         sharer.beat()
         client = Client(kafka)
-        assert newer_groups.Listed("sharers", "Stable") in newer_groups.share_groups(kafka, client)
+        assert newer_groups.share_groups(kafka, client)["sharers"] == newer_groups.Listed("sharers", "Stable", "share")
+        assert newer_groups.listed(kafka, client)["sharers"].kind == newer_groups.SHARE
         found = newer_groups.share_group(kafka, client, "sharers")
         assert found is not None
         assert (found.state, found.assignor) == ("Stable", "simple")

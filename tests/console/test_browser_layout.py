@@ -10,9 +10,13 @@ from axe_playwright_python.sync_playwright import Axe
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from playwright.sync_api import Browser, Page, expect, sync_playwright
+from tests.harness.waiting import wait_for
+from tests.harness.wire import Wire, batch
+from tests.kafka.sharer import REJECT, RELEASE, Sharer, configure
 
 from headrace.broker.config.keys import STANDARD_AUTHORIZER
 from headrace.testing import InProcessServer, Server, server
+from headrace.testing.oci import GroupReader, OciClients
 
 pytestmark = [pytest.mark.apt, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
@@ -158,3 +162,111 @@ def test_the_navigation_fits_on_a_narrow_phone(page: Page) -> None:
         page.goto(f"{started.http}/")
         widths = page.eval_on_selector(".bar nav", "nav => [nav.scrollWidth, nav.clientWidth]")
     assert widths[0] <= widths[1]
+
+
+# Groups of newer types
+
+
+@contextmanager
+def members_of_all_kinds(running: Server) -> Iterator[None]:
+    """A group with two consumers, two classic members and two instances, each with partitions."""
+    clients = OciClients(running.http)
+    stream = clients.create_stream(NAMES[0], 8)
+    with ExitStack() as stack:
+        consumers = []
+
+        def join(protocol: str, number: int) -> Consumer:
+            settings = {
+                "bootstrap.servers": running.kafka,
+                "group.id": GROUP,
+                "group.protocol": protocol,
+                "client.id": f"{protocol}-member-{number}",
+                "auto.offset.reset": "earliest",
+            }
+            if protocol == "classic":
+                settings["partition.assignment.strategy"] = "cooperative-sticky"
+            consumer = Consumer(settings)
+            stack.callback(consumer.close)
+            consumer.subscribe([NAMES[0]])
+            consumers.append(consumer)
+            return consumer
+
+        def have_some() -> bool:
+            for each in consumers:
+                each.poll(0.05)
+            return all(each.assignment() for each in consumers)
+
+        join("consumer", 1)
+        wait_for(have_some, "a consumer")
+        for protocol, number in (("consumer", 2), ("classic", 1), ("classic", 2)):
+            join(protocol, number)
+        instances = [
+            GroupReader(clients.stream_client(), stream.id, GROUP, f"instance-{number}", timeout_in_ms=60_000)
+            for number in (1, 2)
+        ]
+
+        def settled() -> bool:
+            for each in instances:
+                each.get(10)
+            owners = clients.stream_client().get_group(stream.id, GROUP).data.reservations
+            return have_some() and len({each.reserved_instance for each in owners} - {None}) == 6
+
+        wait_for(settled, "partitions for all six members")
+        yield
+
+
+def test_a_group_with_members_of_all_kinds_is_sound(page: Page) -> None:
+    with server(group_initial_rebalance_delay_ms=0, oci_auth="off") as running, members_of_all_kinds(running):
+        url = f"{running.http}/groups/{GROUP}"
+        faults = look(page, url, contrast=True)
+        members = page.get_by_role("list", name="Members").get_by_role("listitem").all_inner_texts()
+        expect(page.get_by_role("link", name="Groups").first).to_have_attribute("aria-current", "true")
+        owners = {row.locator("td").first.inner_text().strip() for row in page.locator("tbody tr").all()}
+        violations = Axe().run(page).response["violations"]
+    assert not faults, faults
+    assert not violations, violations
+    kinds = {"consumer-member": "127.0.0.1, ", "classic-member": "127.0.0.1, classic, ", "instance": "OCI instance, "}
+    assert len(members) == 6
+    for name, kind in kinds.items():
+        assert sum(f"{name}-{number} {kind}" in each for each in members for number in (1, 2)) == 2, members
+    assert len(owners) == 6
+
+
+@contextmanager
+def held_records(running: Server, topic: str, *, native: bool) -> Iterator[None]:
+    """A share group with two members that hold records, some of them again, and dead letters without their topic."""
+    with Wire(running.kafka) as wire, Wire(running.kafka) as other:
+        wire.create(topic, 2, headrace_storage="native" if native else "log")
+        configure(wire, f"{topic}-workers", share_auto_offset_reset="earliest", share_record_lock_duration_ms=60_000)
+        configure(wire, f"{topic}-workers", errors_deadletterqueue_topic_name="no-such-topic")
+        for number in range(20):
+            wire.produce(topic, batch(b"task %d" % number), partition=number % 2)
+        for connection, partition in ((wire, 0), (other, 1)):
+            sharer = Sharer(connection, f"{topic}-workers", topic)
+            sharer.beat()
+            [got] = sharer.fetch(partition, records=6).responses[0].partitions
+            offsets = [at for span in got.acquired_records for at in range(span.first_offset, span.last_offset + 1)]
+            outcomes = zip(offsets[1:4], (RELEASE, REJECT, RELEASE), strict=True)
+            sharer.acknowledge({partition: [(offset, offset, [outcome]) for offset, outcome in outcomes]})
+            sharer.fetch(records=1)
+        yield
+
+
+@pytest.mark.parametrize("native", [False, True], ids=["log", "native"])
+def test_a_share_group_with_held_records_is_sound(page: Page, native: bool) -> None:
+    topic = NAMES[2]
+    with server() as running, held_records(running, topic, native=native):
+        faults = look(page, f"{running.http}/groups/{topic}-workers", contrast=True)
+        expect(page.get_by_role("link", name="Groups").first).to_have_attribute("aria-current", "true")
+        figures = dict(each.inner_text().split("\n")[:2] for each in page.locator(".figure").all())
+        held = page.get_by_role("region", name="Records held").locator("tbody tr").all_inner_texts()
+        violations = Axe().run(page).response["violations"]
+        faults += look(page, f"{running.http}/groups", contrast=True)
+        page.goto(f"{running.http}/topics/{topic}")
+        expect(page.get_by_role("region", name="Groups")).to_contain_text(f"{topic}-workers")
+    assert not faults, faults
+    assert not violations, violations
+    assert (figures["Members"], figures["Dead letters waiting"], figures["Total lag"]) == ("2", "2", "20")
+    assert int(figures["Records held"]) + int(figures["To deliver again"]) >= 10
+    assert len(held) >= 2
+    assert native or any("\t2\t" in each for each in held), held

@@ -5,10 +5,11 @@ from http.client import HTTPConnection
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from tests.console.visiting import ask
 from tests.harness.exposition import Samples, read
 from tests.harness.waiting import wait_for
 from tests.harness.wire import Wire, batch
-from tests.kafka.sharer import RELEASE, Sharer, configure
+from tests.kafka.sharer import ACCEPT, RELEASE, Sharer, configure
 
 from headrace.protocol.messages import ConsumerGroupHeartbeatRequest
 from headrace.testing import InProcessServer
@@ -99,3 +100,32 @@ def test_a_record_is_counted_until_its_delivery_limit(running: InProcessServer) 
         running.clock.advance(31)
         wait_for(lambda: value(scraped(running), "share_lock_timeouts_total") == 2, "the end of two locks")
         assert value(scraped(running), "share_held_records", group="workers", topic="tasks") == 0
+
+
+@pytest.mark.parametrize("kind", ["log", "native"])
+def test_share_groups_have_a_lag_also_without_members(running: InProcessServer, kind: str) -> None:
+    place = {"group": "doers", "topic": "to-do", "partition": "0"}
+
+    def lag() -> tuple[float | None, bool]:
+        running.clock.advance(3)
+        samples = scraped(running)
+        behind = value(samples, "group_lag_seconds", **place)
+        return value(samples, "group_lag", **place), behind is not None and behind >= 100
+
+    with Wire(running.kafka) as wire:
+        wire.create("to-do", headrace_storage=kind)
+        configure(wire, "doers", share_auto_offset_reset="earliest")
+        for _ in range(3):
+            wire.produce("to-do", batch(b"a", timestamp=running.clock.now_ms()))
+        running.clock.advance(100)
+        sharer = Sharer(wire, "doers", "to-do")
+        sharer.beat()
+        [acquired] = sharer.fetch(0).responses[0].partitions
+        assert lag() == (3, True)
+        sharer.acknowledge({0: [(acquired.acquired_records[0].first_offset,) * 2 + ([ACCEPT],)]})
+        assert lag() == (2, True)
+        text = ask(running, "/topics/to-do").text
+        assert "doers stable" in text
+        assert f"doers share stable 1 {'2' if kind == 'log' else '-'} 1 to-do" in ask(running, "/groups").text
+    wait_for(lambda: value(scraped(running), "share_sessions") == 0, "the end of the session")
+    assert lag() == (2, True)

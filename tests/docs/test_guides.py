@@ -1,16 +1,17 @@
 """Runs the short examples of the migration guides."""
 
 import re
+import tempfile
 from pathlib import Path
 
 import pytest
 import redis
 from confluent_kafka import Producer
-from tests.harness.pages import ADDRESS, Shell
+from tests.harness.pages import ADDRESS, Shell, lines, steps
 from tests.harness.redis import RedisServer
 
 from headrace.server.config import load
-from headrace.testing import server
+from headrace.testing import Server, server
 
 GUIDES = Path(__file__).parents[2] / "docs" / "guides"
 
@@ -74,6 +75,16 @@ def test_an_external_server_is_waited_for_and_emptied(tmp_path: Path) -> None:
         for command in (waiting, emptying[1].replace("curl", "curl --fail --silent")):
             shell.run(command.replace("http://127.0.0.1:8080", started.http))
         assert "left-over" not in shell.run("headrace topics list")
+
+
+def test_two_oci_instances_share_a_stream() -> None:
+    page = guide("oci-groups.md")
+    with tempfile.TemporaryDirectory(prefix="headrace-") as folder, Server(Path(folder) / ".headrace") as started:
+        shell = Shell(Path(folder), started, page)
+        done = [step for step in steps(page) if step[0] != "headrace serve"]
+        for command, output in done:
+            assert lines(shell.run(command)) == lines(output), command
+        assert len(done) == 5
 
 
 def test_the_options_of_a_server_for_good_are_taken(tmp_path: Path) -> None:

@@ -468,7 +468,8 @@ class BrokerTopics(TopicListener):
         self._outside.left(name)
 
     def removed(self, live: LiveTopic) -> None:
-        """Stop reading its archive."""
+        """Stop reading its archive, and sharing its records."""
+        self._broker.shares.topic_removed(each.stream for each in live.partitions)
         if self._broker.archives is not None:
             self._broker.archives.dismiss(live.topic)
         self._outside.removed(live)

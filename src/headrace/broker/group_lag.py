@@ -7,6 +7,7 @@ import msgspec
 
 from headrace.broker.broker import Broker
 from headrace.broker.coordinator.group_runner import GroupRunner
+from headrace.broker.partition.partition import Partition
 from headrace.broker.partition.source import Isolation
 from headrace.broker.runtime.scheduler import TimeSlice
 from headrace.groups.consumer_subscription import partitions_of
@@ -14,6 +15,8 @@ from headrace.groups.description import GroupDescription
 from headrace.groups.events import Commit
 from headrace.groups.model import OffsetAndMetadata, TopicPartition
 from headrace.groups.offsets import Move, Target, destination, record_lag
+from headrace.groups.sharing.group import ShareGroup
+from headrace.groups.sharing.state import ShareState
 
 ISOLATION = Isolation.READ_UNCOMMITTED
 """Lag and resets end at the high watermark, as in Kafka's tools."""
@@ -120,7 +123,10 @@ def _committed_offset(
 
 
 def topics_read(broker: Broker, runner: GroupRunner) -> Iterator[str]:
-    """Yield topics of a group's offsets and members, with repetitions."""
+    """Yield topics of a group's offsets and members, with repetitions. Of a share group: those with its states."""
+    if isinstance(runner.machine.part, ShareGroup):
+        yield from list(runner.machine.part.topics)
+        return
     for place in list(runner.positions):
         yield place.topic
     described = broker.groups.describe(runner.name)
@@ -142,10 +148,32 @@ def log_lags(
                 yield topic, partition.index, record_lag(offset, partition.log_start, partition.visible_end(ISOLATION))
 
 
-def lag_of(broker: Broker, positions: Mapping[TopicPartition, OffsetAndMetadata], topics: Iterable[str]) -> int | None:
-    """Return the lag in these topics. None: no offsets count records."""
+def known_lags(broker: Broker, runner: GroupRunner, topics: Iterable[str]) -> Iterator[tuple[str, int, int]]:
+    """Yield topic, partition and lag as `log_lags`, for a group of any type.
+
+    Of a share group, these are partitions from which members fetch at this broker. The others are in storage only.
+    """
+    if not isinstance(runner.machine.part, ShareGroup):
+        yield from log_lags(broker, runner.positions, topics)
+        return
+    asked = set(topics)
+    for share in broker.shares.logs_of(runner.name):
+        if share.log.topic in asked:
+            yield share.log.topic, share.log.index, share.lag
+
+
+def share_lag(partition: Partition, state: ShareState) -> int | None:
+    """Return the number of records that are not done by a stored state. None: another broker leads the partition."""
+    if partition.leader is not None:
+        return None
+    start = max(state.spso, partition.log_start)
+    return max(0, partition.visible_end(ISOLATION) - start - state.done_from(start))
+
+
+def lag_of(broker: Broker, runner: GroupRunner, topics: Iterable[str]) -> int | None:
+    """Return the lag of a group in these topics. None: no offsets count records, or see `known_lags`."""
     lag = None
-    for _, _, records in log_lags(broker, positions, topics):
+    for _, _, records in known_lags(broker, runner, topics):
         lag = (lag or 0) + records
     return lag
 

@@ -12,18 +12,22 @@ from typing import NamedTuple
 from headrace.aio.single_flight import SingleFlight
 from headrace.broker.broker import Broker
 from headrace.broker.coordinator.group_runner import GroupRunner
-from headrace.broker.group_lag import ISOLATION, topics_read
+from headrace.broker.group_lag import ISOLATION, share_lag, topics_read
 from headrace.broker.partition.partition import Partition
 from headrace.broker.partition.timestamps import Searcher
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.runtime.scheduler import CooperativeScheduler
-from headrace.groups.model import OffsetAndMetadata, TopicPartition
+from headrace.groups.model import GroupKind, OffsetAndMetadata, TopicPartition
+from headrace.groups.sharing.state import NOT_BEGUN
 from headrace.topics.errors import TopicError
+from headrace.topics.native import SharePosition
 
 MOST_LOOKUPS = 500
 """Maximum lookups at a time, of the groups whose last one is oldest. The others keep their last timestamp."""
 MOST_NATIVE = 500
 """Maximum partitions of native topics whose committed offsets are read from Redis at a time."""
+MOST_SHARES = 500
+"""Maximum partitions of share groups whose state is read from Redis at a time."""
 MOST_KNOWN = 20_000
 _FRESH_MS = 2_000
 """Time for which an answer is shared."""
@@ -77,6 +81,8 @@ class TimeLags:
         self._clock = clock
         self._lane = lane
         self._known: dict[Place, _Known] = {}
+        self.share_lags: dict[Place, int] = {}
+        """Lag of share groups in records, as of the last refresh."""
         self._refreshes = 0
         self._fresh_until = -1
         self._refreshing = SingleFlight(self._refresh, joins=True)
@@ -106,7 +112,7 @@ class TimeLags:
         missing: list[_Next] = []
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_TIMEOUT_S):
-                async for each in self._positions():
+                async for each in self._everything():
                     known = before.get(each.place)
                     if len(found) >= MOST_KNOWN:
                         break
@@ -129,11 +135,46 @@ class TimeLags:
     def _of(self, each: _Next, timestamp: int | None) -> _Known:
         return _Known(each.partition, each.partition.leader_epoch, each.offset, timestamp, self._refreshes)
 
+    async def _everything(self) -> AsyncIterator[_Next]:
+        async for each in self._positions():
+            yield each
+        lags: dict[Place, int] = {}
+        for cluster, broker in self._brokers():
+            async for each in self._shares(cluster, broker, lags):
+                yield each
+        self.share_lags = lags
+
+    async def _shares(self, cluster: str, broker: Broker, lags: dict[Place, int]) -> AsyncIterator[_Next]:
+        """Yield the first record that is not done of each share group in partitions that this server leads."""
+        pace = self._lane.pace()
+        async for share in pace.each(list(broker.shares)):
+            if share.is_ready and len(lags) < MOST_KNOWN:
+                place = (cluster, share.group, TopicPartition(share.log.topic, share.log.index))
+                lags[place] = share.lag
+                yield _Next(place, broker, share.log, share.start)
+        closed: list[_Next] = []
+        for runner in broker.groups.runners():
+            if runner.machine.kind is not GroupKind.SHARE:
+                continue
+            async for partition in pace.each(_partitions(broker, runner)):
+                place = (cluster, runner.name, TopicPartition(partition.topic, partition.index))
+                if place not in lags and len(closed) < MOST_SHARES:
+                    closed.append(_Next(place, broker, partition, 0))
+        async for each, found in self._lane.a_few_at_once(closed, _stored_position):
+            if found is not None:
+                lags[each.place] = found[1]
+                yield each._replace(offset=found[0])
+
     async def _positions(self) -> AsyncIterator[_Next]:
-        """Yield the next offset of each group in the partitions of its topics that this server leads."""
+        """Yield the next offset of each group in the partitions of its topics that this server leads.
+
+        Share groups have none.
+        """
         pace, natives = self._lane.pace(), MOST_NATIVE
         for cluster, broker in self._brokers():
             for runner in broker.groups.runners():
+                if runner.machine.kind is GroupKind.SHARE:
+                    continue
                 async for partition in pace.each(_partitions(broker, runner)):
                     place = TopicPartition(partition.topic, partition.index)
                     positions: Mapping[TopicPartition, OffsetAndMetadata] = runner.positions
@@ -154,6 +195,21 @@ def _partitions(broker: Broker, runner: GroupRunner) -> Iterator[Partition]:
     for topic in sorted(set(topics_read(broker, runner))):
         if broker.topics.has(topic):
             yield from (each for each in broker.topics.get(topic).partitions if each.leader is None)
+
+
+async def _stored_position(asked: _Next) -> tuple[int, int] | None:
+    """Return the start offset of a share group and its lag. None: unknown, or the group has not begun there."""
+    _, group, _ = asked.place
+    try:
+        state = await asked.broker.shares.look(group, asked.partition)
+    except TopicError:
+        return None
+    if isinstance(state, SharePosition):
+        return None if state.lag is None else (state.start, state.lag)
+    if state is None or state.spso == NOT_BEGUN:
+        return None
+    lag = share_lag(asked.partition, state)
+    return None if lag is None else (max(state.spso, asked.partition.log_start), lag)
 
 
 async def _timestamp_of(asked: _Next) -> int | None:

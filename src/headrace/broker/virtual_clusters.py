@@ -227,6 +227,8 @@ class VirtualClusters:
 
     async def stop(self) -> None:
         """Stop all clusters."""
+        for broker in self._brokers.values():
+            broker.dead_letters.stop()
         self.decompression.close()
         self.leaders.stop()
         # Concurrently: each may wait for Redis for seconds.

@@ -60,8 +60,10 @@ def alter(
     try:
         client.result(altered, f"alter {_NAMES[kind]} {quoted(name)}")
     except CommandFailed as error:
-        hints = [hint for key in (*config, *unset) if key not in before and (hint := suggestion(key, before))]
-        raise CommandFailed("; ".join([str(error), *hints]), error.status) from None
+        hints = (suggestion(key, before) for key in (*config, *unset) if key not in before)
+        # The server suggests the key of a group itself.
+        new = [hint for hint in hints if hint and hint not in str(error)]
+        raise CommandFailed("; ".join([str(error), *new]), error.status) from None
     after = read(client, kind, name)
     answer = {
         key: {"before": before[key].value if key in before else None, "after": after[key].value}

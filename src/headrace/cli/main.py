@@ -28,7 +28,7 @@ COMMANDS = {
     "topics": ("headrace.cli.commands.topics:topics", "Create, list, describe and change topics."),
     "groups": (
         "headrace.cli.commands.groups:groups",
-        "List, describe, reset and delete groups.",
+        "List, describe, alter, reset and delete groups.",
     ),
     "transactions": (
         "headrace.cli.commands.transactions:transactions",

@@ -19,17 +19,21 @@ from headrace.protocol.messages import (
 from headrace.text.escaping import quoted
 
 Partition = tuple[str, int]
-SHARE = "share"
-"""Type of a share group."""
+CONSUMER, SHARE = "consumer", "share"
+"""Types of groups."""
 _UNKNOWN = -1
-_LIST = "list share groups"
+_KINDS = {_UNKNOWN: "instance", 0: "classic", 1: "consumer"}
+"""Member types of ConsumerGroupDescribe. This server reports instances as unknown."""
+_LIST = "list the groups of newer types"
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """A share group of a list."""
+    """A consumer or share group of a list."""
 
     group: str
     state: str
+    """Kafka's name. The client library does not know Assigning and Reconciling."""
+    kind: str
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,8 +48,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     partitions: tuple[Partition, ...]
     target: tuple[Partition, ...] | None = None
     """What it should have. None: a share group, whose members follow at once."""
-    is_classic: bool = False
-    """Whether it uses the classic protocol, in a group that is migrated."""
+    kind: str = "consumer"
+    """How it takes part: `consumer`, `classic` (protocol) or `instance` (of OCI)."""
 
 
 class NewerGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,16 +75,22 @@ class ShareOffset(msgspec.Struct, frozen=True):
     """Records that are not done. None: unknown."""
 
 
-def share_groups(kafka: KafkaServer, client: Client) -> list[Listed]:
-    """Return all share groups, sorted by name. Raise CommandFailed."""
+def listed(kafka: KafkaServer, client: Client) -> dict[str, Listed]:
+    """Return all consumer groups and share groups by name, sorted. Raise CommandFailed."""
     if client.lacks(ShareGroupDescribeRequest.API_KEY):
-        return []
+        return {}
     found: dict[str, Listed] = {}
+    request = ListGroupsRequest(states_filter=[], types_filter=[CONSUMER, SHARE])
     for node_id in sorted(client.metadata.brokers):
-        answer = requests.ask(kafka, ListGroupsRequest(states_filter=[], types_filter=[SHARE]), 5, _LIST, node_id)
+        answer = requests.ask(kafka, request, 5, _LIST, node_id)
         requests.check(answer.error_code, None, _LIST)
-        found |= {each.group_id: Listed(each.group_id, each.group_state) for each in answer.groups}
-    return [found[name] for name in sorted(found)]
+        found |= {each.group_id: _listed(each) for each in answer.groups}
+    return dict(sorted(found.items()))
+
+
+def share_groups(kafka: KafkaServer, client: Client) -> dict[str, Listed]:
+    """Return all share groups by name, sorted. Raise CommandFailed."""
+    return {name: each for name, each in listed(kafka, client).items() if each.kind == SHARE}
 
 
 def consumer_group(kafka: KafkaServer, group: str) -> NewerGroup:
@@ -93,7 +103,7 @@ def consumer_group(kafka: KafkaServer, group: str) -> NewerGroup:
             each,
             instance=each.instance_id,
             target=_partitions(each.target_assignment),
-            is_classic=each.member_type == 0,
+            kind=_KINDS.get(each.member_type, "consumer"),
         )
         for each in found.members
     )
@@ -158,6 +168,10 @@ def _describe(group: str) -> str:
     return f"describe group {quoted(group)}"
 
 
+def _listed(found: Any) -> Listed:
+    return Listed(found.group_id, found.group_state, found.group_type.lower())
+
+
 def _known(number: int) -> int | None:
     return None if number == _UNKNOWN else number
 
@@ -191,7 +205,7 @@ def _member(
     *,
     instance: str | None = None,
     target: tuple[Partition, ...] | None = None,
-    is_classic: bool = False,
+    kind: str = "consumer",
 ) -> Member:
     return Member(
         member=found.member_id,
@@ -201,7 +215,7 @@ def _member(
         epoch=found.member_epoch,
         partitions=_partitions(found.assignment),
         target=target,
-        is_classic=is_classic,
+        kind=kind,
     )
 
 

@@ -7,6 +7,7 @@ from headrace.broker.group_lag import log_lags, topics_read
 from headrace.broker.time_lag import TimeLags
 from headrace.broker.virtual_clusters import DEFAULT
 from headrace.console.transaction_metrics import Brokers
+from headrace.groups.model import GroupKind
 from headrace.metrics import families
 from headrace.metrics.counters import ShareCounters
 from headrace.metrics.families import Exposition, Family, labels
@@ -43,9 +44,11 @@ def write_groups(page: Exposition, brokers: Brokers) -> Iterator[None]:
 
 
 def write_lags(page: Exposition, brokers: Brokers) -> Iterator[None]:
-    """Add the lag of groups in records."""
+    """Add the lag of groups in records, except share groups."""
     for cluster, broker in brokers:
         for runner in broker.groups.runners():
+            if runner.machine.kind is GroupKind.SHARE:
+                continue
             topics = set()
             for topic in topics_read(broker, runner):
                 topics.add(topic)
@@ -65,8 +68,17 @@ def write_time_lags(page: Exposition, lags: TimeLags) -> Iterator[None]:
         yield
 
 
+def write_share_lags(page: Exposition, lags: TimeLags) -> Iterator[None]:
+    """Add the lag of share groups in records, as of the last refresh."""
+    for (cluster, group, place), lag in lags.share_lags.items():
+        where = "" if cluster == DEFAULT else cluster
+        text = labels(cluster=where, group=group, topic=place.topic, partition=str(place.partition))
+        page.sample(families.GROUP_LAG, lag, text)
+        yield
+
+
 def write_shares(page: Exposition, brokers: Brokers) -> Iterator[None]:
-    """Add the sessions of share consumers, the records that they hold, and what became of records."""
+    """Add the sessions of share consumers, the records that they hold, and the totals of deliveries."""
     for cluster, broker in brokers:
         page.sample(families.SHARE_SESSIONS, len(broker.shares.sessions), labels(cluster=cluster))
     for family, value in _TOTALS:

@@ -14,7 +14,13 @@ from headrace.broker.time_lag import TimeLags
 from headrace.broker.topics.cleaner import CleanerCounters
 from headrace.broker.topics.live import LiveTopic
 from headrace.broker.virtual_clusters import DEFAULT, VirtualClusters
-from headrace.console.group_metrics import write_groups, write_lags, write_shares, write_time_lags
+from headrace.console.group_metrics import (
+    write_groups,
+    write_lags,
+    write_share_lags,
+    write_shares,
+    write_time_lags,
+)
 from headrace.console.registry import PRINCIPAL, cluster_rule
 from headrace.console.sampler import in_pieces
 from headrace.console.server_data import process_facts
@@ -115,6 +121,7 @@ class MetricsPage:
         yield from write_transactions(page, brokers)
         yield from _write_topics(page, brokers)
         yield from write_lags(page, brokers)
+        yield from write_share_lags(page, self._time_lags)
         yield from write_time_lags(page, self._time_lags)
         yield from _write_logs(page, brokers)
 

@@ -11,7 +11,7 @@ import structlog
 
 from headrace.broker.broker import Broker
 from headrace.broker.coordinator.group_runner import GroupRunner
-from headrace.broker.group_lag import log_lags, topics_read
+from headrace.broker.group_lag import known_lags, topics_read
 from headrace.broker.runtime.clock import Clock, Timer
 from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.console import text
@@ -248,7 +248,7 @@ class Sampler:
         lag = None
         known = found.lags if keep else {}
         found.lags = {}
-        lags = log_lags(broker, runner.positions, sorted(found.topics or ()))
+        lags = known_lags(broker, runner, sorted(found.topics or ()))
         for number, (topic, index, records) in enumerate(lags):
             lag = (lag or 0) + records
             if keep and number < _WATCHED_PARTITIONS:

@@ -59,7 +59,7 @@ def upgrade(
     if refused or classic.size >= limits.consumer_max_size:
         return GroupError.GROUP_ID_NOT_FOUND
     if classic.state is not GroupState.STABLE:
-        # It is not known what its members have. The client asks again.
+        # The partitions of its members are not known. The client retries.
         return GroupError.COORDINATOR_NOT_AVAILABLE
     members = []
     stored = classic.stored_members()
@@ -117,7 +117,7 @@ def _as_consumer(
     for name in sorted(assigned.keys() | {name for name in kept if kept[name]}):
         found = facts(name)
         if found is None:
-            # Its partitions must not be granted to others. The client asks again.
+            # Its partitions must not be granted to others. The client retries.
             return GroupError.COORDINATOR_NOT_AVAILABLE
         count, topic_id = found.partitions, found.topic_id
         due = tuple(sorted(each for each in set(assigned.get(name, ())) if each < count))
@@ -149,9 +149,12 @@ def _metadata(member: StoredMember, protocol: str | None) -> bytes:
 
 def downgrade(part: ConsumerGroup, classic: ClassicGroup, turn: Turn) -> None:
     """Move the members of a consumer group, all of them classic, back to the classic part, which rebalances."""
-    members = [_as_classic(each) for each in part.stored_members()]
+    stored = part.stored_members()
+    # The epoch that members have reached: until they join again, they may commit what they give up.
+    generation = max((each.epoch for each in stored), default=part.epoch)
+    members = [_as_classic(each) for each in stored]
     fields = part.dissolve(turn)
-    classic.adopt(members, part.epoch, turn)
+    classic.adopt(members, generation, turn)
     turn.save(*[DropField(field) for field in fields])
 
 

@@ -151,6 +151,8 @@ class SharePosition(NamedTuple):
     """The first offset that is not done."""
     lag: int | None
     """Records that are not done, pending ones included. None: unknown."""
+    pending: tuple[tuple[str, int], ...] = ()
+    """Consumers with pending entries, and the number of each. See `RELEASED` and `DEAD`."""
 
 
 class GroupLag(msgspec.Struct, frozen=True):

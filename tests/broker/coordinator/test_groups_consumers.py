@@ -205,3 +205,14 @@ async def test_after_a_takeover_nothing_moves_while_the_topic_is_not_known_here(
     assert (last.error, last.assignment) == (None, None)
     for each in (table, later):
         await each.stop()
+
+
+async def test_new_groups_have_a_maximum_of_bytes_and_number(table: GroupCoordinator) -> None:
+    """Otherwise, any client could fill the server with groups."""
+    table.settings = GroupSettings(max_groups=1)
+    assert (await join(table, "orders", group="n" * 1_025)).error is GroupError.INVALID_GROUP_ID
+    assert (await join(table, "orders")).error is None
+    assert (await join(table, "orders", group="other")).error is GroupError.POLICY_VIOLATION
+    assert (await beat(table, 1, group="other")).error is GroupError.GROUP_ID_NOT_FOUND
+    assert (await join(table, "orders", member="second")).error is None
+    assert table.names() == ["g"]

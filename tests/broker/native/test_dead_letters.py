@@ -21,6 +21,7 @@ from headrace.broker.topics.live import LiveTopic
 from headrace.groups.configs import GroupConfig, OffsetReset
 from headrace.groups.sharing.dead_letter import Origin, origin_of
 from headrace.groups.sharing.partition import AckBatch, AcknowledgeType
+from headrace.metrics.counters import ShareCounters
 from headrace.records.walk import Record, records
 from headrace.storage.layout.native import id_of, offset_at
 from headrace.testing.clock import ManualClock
@@ -68,7 +69,7 @@ class World:
         )
 
     def open(self) -> NativeShare:
-        return self.shares.open(GROUP, self.partition, lambda: self.config)
+        return self.shares.open(GROUP, self.partition, lambda: self.config, ShareCounters())
 
     def restart(self) -> None:
         """Another server opens the partition: it knows only what Redis has."""

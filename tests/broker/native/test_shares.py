@@ -17,6 +17,7 @@ from headrace.broker.sharing.dead_letters import DeadLetterTopics
 from headrace.broker.topics.live import LiveTopic
 from headrace.groups.configs import GroupConfig, OffsetReset
 from headrace.groups.sharing.partition import AckBatch, AcknowledgeType, AckProblem
+from headrace.metrics.counters import ShareCounters
 from headrace.records.walk import records
 from headrace.storage.layout.native import offset_at
 from headrace.testing.clock import ManualClock
@@ -46,7 +47,8 @@ class World:
         self.large = ReadBudget(1 << 30)
         topics = DeadLetterTopics(no_topic, "c", lambda: None, Decompression(), self.clock)
         self.shares = StreamShares(self.clock, self.large, topics)
-        self.share = self.shares.open(GROUP, partition, lambda: self.config)
+        self.counters = ShareCounters()
+        self.share = self.shares.open(GROUP, partition, lambda: self.config, self.counters)
         self.woken = 0
         self.share.watchers.watch(self.wake)
 
@@ -115,6 +117,16 @@ async def test_released_entries_wake_a_waiting_member_at_once(world: World) -> N
     await world.release("a")
     assert world.woken > before
     assert await world.acquire("b") == [added[2]]
+
+
+async def test_deliveries_are_counted_until_the_limit(world: World) -> None:
+    added = world.add(2)
+    for member in ("a", "b"):
+        assert await world.acquire(member) == added
+        await world.release(member)
+    assert await world.acquire("c") == []
+    counted = world.counters
+    assert (counted.acquired, counted.redelivered, counted.given_up) == (4, 2, 2)
 
 
 async def test_room_in_the_window_wakes_a_waiting_member(world: World) -> None:
@@ -267,7 +279,7 @@ async def test_position_alter_and_drop(world: World) -> None:
     added = world.add(3)
     assert await world.shares.position(GROUP, world.partition) is None
     await world.acquire("a", 2)
-    assert await world.shares.position(GROUP, world.partition) == SharePosition(added[0], 3)
+    assert await world.shares.position(GROUP, world.partition) == SharePosition(added[0], 3, (("a", 2),))
     await world.shares.begin(GROUP, world.partition, world.config, added[2])
     assert await world.acquire("a") == added[2:]
     await world.release("a")

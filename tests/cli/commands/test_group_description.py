@@ -13,7 +13,7 @@ from headrace.testing import Server
 
 
 @contextmanager
-def member(running: Server, group: str, topic: str, partitions: int) -> Iterator[Consumer]:
+def member(running: Server, group: str, topic: str, partitions: int, **more: str) -> Iterator[Consumer]:
     """A member of a consumer group (KIP-848) that has so many partitions."""
     consumer = Consumer(
         {
@@ -22,6 +22,7 @@ def member(running: Server, group: str, topic: str, partitions: int) -> Iterator
             "group.protocol": "consumer",
             "client.id": "a-member",
             "enable.auto.commit": False,
+            **{key.replace("_", "."): value for key, value in more.items()},
         }
     )
     consumer.subscribe([topic])
@@ -34,6 +35,7 @@ def member(running: Server, group: str, topic: str, partitions: int) -> Iterator
 
 def test_members_of_a_consumer_group_have_epochs_and_targets(headrace: Any, running: Server) -> None:
     headrace.run("topics", "create", "assigned", "--partitions", "3")
+    headrace.run("groups", "alter", "served", "--config", "consumer.session.timeout.ms=50000")
     with member(running, "served", "assigned", 3):
         described = headrace.json("groups", "describe", "served")
         shown = headrace.run("groups", "describe", "served")
@@ -43,9 +45,24 @@ def test_members_of_a_consumer_group_have_epochs_and_targets(headrace: Any, runn
     [only] = described["members"]
     assert (only["client"], only["host"], only["epoch"]) == ("a-member", "127.0.0.1", described["epoch"])
     assert only["partitions"] == only["target"] == [{"topic": "assigned", "partition": each} for each in range(3)]
-    assert not only["classic"]
+    assert (only["classic"], only["kind"]) == (False, "consumer")
     assert {each["member"] for each in described["positions"]} == {only["member"]}
-    assert f"type consumer  epoch {described['epoch']}  state stable  protocol uniform" in shown
+    heading, key, *_ = shown.splitlines()
+    assert heading.endswith(f"type consumer  epoch {described['epoch']}  state stable  protocol uniform")
+    assert (key, described["config"]["consumer.session.timeout.ms"]) == ("  consumer.session.timeout.ms=50000", "50000")
+
+
+def test_a_group_that_has_not_followed_its_target_is_reconciling(headrace: Any, running: Server) -> None:
+    headrace.run("topics", "create", "handed-over", "--partitions", "2")
+    # The static member leaves for a while and keeps its partitions, of which the other one is to have half.
+    with member(running, "in-between", "handed-over", 2, group_instance_id="comes-back"):
+        pass
+    with member(running, "in-between", "handed-over", 0):
+        wait_for(lambda: len(headrace.json("groups", "describe", "in-between")["members"]) == 2, "the other member")
+        assert headrace.json("groups", "describe", "in-between")["state"] == "reconciling"
+        assert "state reconciling" in headrace.run("groups", "describe", "in-between")
+        assert {"group": "in-between", "state": "reconciling", "type": "consumer"} in headrace.json("groups", "list")
+        assert {each["state"] for each in headrace.json("groups", "lag", "in-between")} == {"reconciling"}
 
 
 def test_an_empty_consumer_group_keeps_its_type(headrace: Any, running: Server) -> None:
@@ -78,6 +95,8 @@ def test_a_share_group_has_start_offsets(headrace: Any, running: Server) -> None
         sharer.beat(-1)
     [member] = described["members"]
     assert (described["type"], described["protocol"], member["member"]) == ("share", "simple", sharer.member)
+    assert described["config"]["share.auto.offset.reset"] == "earliest"
+    assert "\n  share.auto.offset.reset=earliest\n" in shown
     assert member["partitions"] == [{"topic": "to-do", "partition": 0}]
     assert described["positions"] == [{"topic": "to-do", "partition": 0, "start_offset": 1, "lag": 2}]
     assert "total lag: 2" in shown
@@ -86,3 +105,21 @@ def test_a_share_group_has_start_offsets(headrace: Any, running: Server) -> None
     assert headrace.json("groups", "describe", "doers")["positions"][0]["start_offset"] == 0
     headrace.run("groups", "delete", "doers", "--yes")
     assert "doers" not in headrace.run("groups", "list")
+
+
+def test_a_share_group_of_a_native_topic_is_no_group_of_redis(headrace: Any, running: Server) -> None:
+    headrace.run("topics", "create", "stream-tasks", "--partitions", "1", "--config", "headrace.storage=native")
+    with Wire(running.kafka) as wire:
+        configure(wire, "stream-crew", share_auto_offset_reset="earliest")
+        wire.produce("stream-tasks", batch(b"a", b"b", b"c"))
+        sharer = Sharer(wire, "stream-crew", "stream-tasks")
+        sharer.beat()
+        sharer.fetch(0)
+        described = headrace.json("groups", "describe", "stream-crew")
+        assert (described["type"], described["state"]) == ("share", "stable")
+        assert [each["lag"] for each in described["positions"]] == [3]
+        assert "Stop its 1 member first" in headrace.run("groups", "reset", "stream-crew", "--to-latest")
+        headrace.run("groups", "reset", "stream-crew", "--to-latest", "--execute", status=1)
+        sharer.beat(-1)
+    headrace.run("groups", "reset", "stream-crew", "--to-latest", "--execute")
+    assert headrace.json("groups", "describe", "stream-crew")["positions"][0]["lag"] == 0

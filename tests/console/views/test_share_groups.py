@@ -4,7 +4,7 @@ import re
 
 from tests.console.visiting import ask, create, safe
 from tests.harness.wire import Wire, batch
-from tests.kafka.sharer import RELEASE, Sharer, configure
+from tests.kafka.sharer import REJECT, RELEASE, Sharer, configure
 
 from headrace.testing import InProcessServer
 
@@ -62,3 +62,35 @@ def test_without_members_the_stored_state_is_shown(server: InProcessServer) -> N
     assert cell(unread, "0.start") == "-"
     assert "The group has no members." in text
     assert (cell(html, "0.start"), cell(html, "0.held"), cell(html, "0.waiting")) == ("1", "-", "2")
+
+
+def test_dead_letters_that_wait_are_counted(server: InProcessServer) -> None:
+    create(server, ("mail", 1))
+    with Wire(server.kafka) as wire:
+        configure(wire, "mailers", share_auto_offset_reset="earliest", errors_deadletterqueue_topic_name="missing.dead")
+        wire.produce("mail", batch(b"a", b"b", b"c"))
+        sharer = Sharer(wire, "mailers", "mail")
+        sharer.beat()
+        sharer.fetch(0)
+        sharer.acknowledge({0: [(0, 1, [REJECT])]})
+        html = safe(ask(server, "/groups/mailers"))
+        assert (cell(html, "dead"), cell(html, "0.dead"), cell(html, "0.held")) == ("2", "2", "1")
+        sharer.fetch(epoch=-1)
+        sharer.beat(-1)
+    assert cell(safe(ask(server, "/groups/mailers")), "0.dead") == "2"
+
+
+def test_redis_knows_who_holds_records_of_a_native_topic(server: InProcessServer) -> None:
+    with Wire(server.kafka) as wire:
+        wire.create("stream-jobs", headrace_storage="native")
+        configure(wire, "stream-workers", share_auto_offset_reset="earliest")
+        wire.produce("stream-jobs", batch(b"a", b"b", b"c"))
+        sharer = Sharer(wire, "stream-workers", "stream-jobs", member="only")
+        sharer.beat()
+        [got] = sharer.fetch(0).responses[0].partitions
+        first = got.acquired_records[0].first_offset
+        sharer.acknowledge({0: [(first, first, [RELEASE])]})
+        answer = ask(server, "/groups/stream-workers")
+        html = safe(answer)
+        assert (cell(html, "held"), cell(html, "0.held"), cell(html, "0.waiting")) == ("2", "2", "1")
+        assert "stream-jobs 0 2 records" in answer.text

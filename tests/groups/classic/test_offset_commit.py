@@ -127,7 +127,7 @@ def test_a_tool_cannot_commit_in_a_group_with_members(ctx: GroupContext, state: 
 
 
 def test_a_generation_of_a_group_that_does_not_exist_is_refused(ctx: GroupContext) -> None:
-    assert ctx.commit("m1", 3).error is GroupError.ILLEGAL_GENERATION
+    assert ctx.commit("m1", 3).error is GroupError.GROUP_ID_NOT_FOUND
     assert ctx.storage.nothing
 
 

@@ -76,8 +76,9 @@ def test_an_older_generation_and_unknown_members_are_rejected(ctx: MixedContext)
     assert ctx.error_of("C", ctx.epochs["C"]) is GroupError.UNKNOWN_MEMBER_ID
     assert ctx.join("x", protocols=EAGER).error is GroupError.UNKNOWN_MEMBER_ID
     assert ctx.join("C", protocols=EAGER).error is GroupError.UNKNOWN_MEMBER_ID
-    assert ctx.leave("C").result.members[0].error is GroupError.UNKNOWN_MEMBER_ID
+    assert ctx.leave("x").result.members[0].error is GroupError.UNKNOWN_MEMBER_ID
     assert ctx.beat(member, epoch=0, owned=(), topics=("flights",), timeout_ms=5).error is GroupError.UNKNOWN_MEMBER_ID
+    assert ctx.leave("C").result.members[0].error is None
 
 
 def test_a_silent_member_is_removed_after_its_session(ctx: MixedContext) -> None:

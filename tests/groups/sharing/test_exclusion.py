@@ -105,7 +105,7 @@ def ctx() -> ShareContext:
             lambda token: Heartbeat(token=token, generation=1, member_id="m", instance_id=None),
             GroupError.UNKNOWN_MEMBER_ID,
         ),
-        (lambda token: Leave(token=token, members=(Leaving(member_id="m"),)), GroupError.UNKNOWN_MEMBER_ID),
+        (lambda token: Leave(token=token, members=(Leaving(member_id="m"),)), None),
         (consumer, GroupError.GROUP_ID_NOT_FOUND),
         (commit, GroupError.GROUP_ID_NOT_FOUND),
         (pending, GroupError.GROUP_ID_NOT_FOUND),
@@ -124,6 +124,15 @@ def test_a_share_group_refuses_others(
     writes = ctx.writes
     assert ctx.ask(request_of(ctx.token)).error is error
     assert ctx.writes == writes
+
+
+def test_a_leave_has_an_error_for_each_member(ctx: ShareContext) -> None:
+    ctx.beat("a", 0, "flights")
+    result = ctx.ask(Leave(token=ctx.token, members=(Leaving(member_id="a"), Leaving(member_id="m", instance_id="i"))))
+    assert [(each.member_id, each.instance_id, each.error) for each in result.members] == [
+        ("a", None, GroupError.UNKNOWN_MEMBER_ID),
+        ("m", "i", GroupError.UNKNOWN_MEMBER_ID),
+    ]
 
 
 def test_instances_are_refused(ctx: ShareContext) -> None:

@@ -41,6 +41,12 @@ class Model:
     spso: int = START
     speo: int = START
     writing: bool = False
+    stored: int = START
+    stored_before: int = START
+
+    @property
+    def is_behind(self) -> bool:
+        return self.spso == self.speo > self.stored
 
     def after(self, each: Offset) -> RecordState:
         return AVAILABLE if each.count < self.settings.delivery_limit else self.archived
@@ -116,6 +122,7 @@ class Model:
             if renew_until is None and 4 in types:
                 return AckProblem.INVALID_REQUEST
             last = b
+        for a, b, types in batches:
             if b >= max(self.speo, self.spso) and b >= self.spso:
                 return AckProblem.INVALID_REQUEST
             for o in range(max(a, self.spso), b + 1):
@@ -148,12 +155,15 @@ class Model:
                 self.offsets[o].decision = DONE
 
     def prepare(self) -> str | None:
-        if self.writing or not any(each.decision and not each.sent for each in self.offsets.values()):
+        waits = any(each.decision and not each.sent for each in self.offsets.values())
+        if self.writing or not (waits or self.is_behind):
             return None
         self.writing = True
         for each in self.offsets.values():
             each.sent = each.decision is not None
-        return self.text()
+        text = self.text()
+        self.stored_before, self.stored = self.stored, int(text.split()[1])
+        return text
 
     def text(self) -> str:
         words: list[tuple[str, int]] = []
@@ -173,6 +183,7 @@ class Model:
 
     def end_write(self, stored: bool) -> None:
         self.writing = False
+        self.stored = self.stored if stored else self.stored_before
         for o, each in self.offsets.items():
             if each.sent and stored:
                 assert each.decision is not None
@@ -184,6 +195,7 @@ class Model:
         self.advance()
 
     def cut(self, offset: int) -> None:
+        self.stored = max(self.stored, offset)
         for o in [o for o in self.offsets if o < offset]:
             del self.offsets[o]
         if offset > self.spso:
@@ -328,6 +340,7 @@ def _compare(partition: SharePartition, model: Model) -> None:
     assert partition.write_in_flight == model.writing
     assert partition.deadline == min((each.until for each in model.offsets.values() if each.held), default=None)
     assert partition.has_changes == any(each.decision and not each.sent for each in model.offsets.values())
+    assert partition.is_behind == model.is_behind
 
 
 def _partition(text: str = "0 0", **settings: Any) -> SharePartition:
@@ -339,6 +352,23 @@ def _write(partition: SharePartition) -> str:
     assert state is not None
     partition.stored()
     return state.encode()
+
+
+def test_skipped_records_at_the_end_are_written_once() -> None:
+    partition = _partition("0 5")
+    assert partition.acquire("A", 5, [Span(5, 5)], 9, LOCK, skipped=[(5, 5)]) == []
+    assert (partition.has_changes, partition.is_behind) == (False, True)
+    assert partition.prepare() is not None
+    assert not partition.is_behind
+    partition.lost()
+    assert _write(partition) == "0 6"
+    assert partition.prepare() is None
+
+
+def test_skipped_records_before_others_wait_for_the_next_write() -> None:
+    partition = _partition("0 5")
+    assert partition.acquire("A", 5, [Span(5, 5), Span(6, 6)], 9, LOCK, skipped=[(5, 5)]) == [(6, 6, 1)]
+    assert (partition.spso, partition.is_behind, partition.prepare()) == (6, False, None)
 
 
 def test_a_partition_without_an_offset_does_not_begin() -> None:
@@ -430,6 +460,7 @@ def test_a_read_beyond_the_end_is_a_mistake_of_the_caller() -> None:
         ([AckBatch(-1, 1, b"\1")], AckProblem.INVALID_REQUEST),
         ([AckBatch(0, 0, b"\1"), AckBatch(9, 20, b"\1")], AckProblem.INVALID_REQUEST),
         ([AckBatch(0, 0, b"\1"), AckBatch(1, 1, b"\4")], AckProblem.INVALID_REQUEST),
+        ([AckBatch(8, 8, b"\1"), AckBatch(9, 9, b"\x09")], AckProblem.INVALID_REQUEST),
         ([AckBatch(0, 0, b"\1"), AckBatch(8, 8, b"\1")], AckProblem.INVALID_RECORD_STATE),
         ([AckBatch(0, 9, b"\1")], AckProblem.INVALID_RECORD_STATE),
     ],

@@ -22,7 +22,7 @@ def test_where_a_group_stands(wire: Wire, topic: str, sharer: Sharer) -> None:
     sharer.fetch(0)
     assert described(wire, topic, (topic, [0, 7])) == {
         (topic, 0): (0, 10),
-        (topic, 7): Code.UNKNOWN_TOPIC_OR_PARTITION,
+        (topic, 7): (-1, -1),
     }
     sharer.acknowledge({0: [(0, 3, [ACCEPT]), (6, 6, [ACCEPT])]})
     assert described(wire, topic)[topic, 0] == (4, 5)

@@ -288,6 +288,7 @@ def test_a_fetch_of_a_replaced_session_acquires_nothing(running: Server, other: 
     found: list[Any] = []
     waiting = threading.Thread(target=lambda: found.append(sharer.fetch(wait_ms=1_000)))
     waiting.start()
+    time.sleep(0.3)  # It has to arrive before the session is replaced.
     assert acquired(again.fetch(0)) == []
     with Wire(running.kafka) as producer:
         producer.produce(sharer.topic, batch(b"a"))

@@ -7,12 +7,13 @@ import pytest
 from tests.harness.guarded import ROOT, guarded
 from tests.harness.wire import Wire
 from tests.kafka.group_requests import commit, join_request
-from tests.kafka.sharer import Sharer
+from tests.kafka.sharer import Sharer, described, parts
 
 from headrace.kafka.errors import Code
 from headrace.protocol import messages as m
 from headrace.security.access.acls import Acl
 from headrace.security.access.required_acls import Operation, ResourceType
+from headrace.topics.model import CONSUMER_OFFSETS
 
 
 def assigned(answer: Any) -> dict[UUID, list[int]] | None:
@@ -127,6 +128,20 @@ def test_a_topic_that_may_not_be_described_refuses_the_request() -> None:
         assert member.beat(epoch=0, topics=["mine", "secret"]).error_code == Code.TOPIC_AUTHORIZATION_FAILED
         assert member.beat().error_code == 0
         assert Sharer(jane, "others", "mine").beat().error_code == Code.GROUP_AUTHORIZATION_FAILED
+
+
+def test_an_internal_topic_gives_no_records_and_stops_no_others(wire: Wire, topic: str) -> None:
+    topic_id = wire.topic_id(wire.create(topic))
+    member = Sharer(wire, topic, CONSUMER_OFFSETS)
+    found = assigned(member.beat(0, [CONSUMER_OFFSETS, topic]))
+    assert found is not None
+    assert found[topic_id] == [0]
+    fetched = member.fetch(0)
+    assert parts(fetched)[0].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+    ((start, *_),) = described(wire, topic, (CONSUMER_OFFSETS, [0])).values()
+    assert start == -1
+    member.beat(-1)
+    assert wire.ask(m.DeleteGroupsRequest(groups_names=[topic]), 2).results[0].error_code == 0
 
 
 @pytest.mark.parametrize("version", [1])

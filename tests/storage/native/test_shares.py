@@ -220,7 +220,7 @@ async def test_dead_letters_are_pending_until_they_are_copied(storage: RedisStor
     assert await shares.dead_letters(STREAM, GROUP) == letters
     end_locks(raw)
     assert (await acquire(storage, "b", limits=limits)).acquired == [], "their locks do not end"
-    assert await shares.describe(STREAM, GROUP) == SharePosition(added[0], 3)
+    assert await shares.describe(STREAM, GROUP) == SharePosition(added[0], 3, ((DEAD, 3),))
     await shares.bury(STREAM, GROUP, [Delivered(added[0], added[1], 2)])
     assert await shares.dead_letters(STREAM, GROUP) == letters[1:]
     raw.xclaim(KEY, GROUP, "program", 0, [id_of(later[0])])
@@ -396,9 +396,9 @@ async def test_the_position_is_the_first_entry_that_is_not_done(storage: RedisSt
     shares = storage.native.shares
     assert await shares.describe(STREAM, GROUP) is None
     await acquire(storage, "a", 4)
-    assert await shares.describe(STREAM, GROUP) == SharePosition(added[0], 6)
+    assert await shares.describe(STREAM, GROUP) == SharePosition(added[0], 6, (("a", 4),))
     await acknowledge(storage, "a", Outcome.DONE, added[0], added[2])
-    assert await shares.describe(STREAM, GROUP) == SharePosition(added[1], 4)
+    assert await shares.describe(STREAM, GROUP) == SharePosition(added[1], 4, (("a", 2),))
     await acknowledge(storage, "a", Outcome.DONE, added[1], added[3])
     assert await shares.describe(STREAM, GROUP) == SharePosition(added[3] + 1, 2)
 

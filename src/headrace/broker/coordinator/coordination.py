@@ -10,6 +10,7 @@ from headrace.broker.brokers.ownership import KeyedOwnership, Ownership
 from headrace.groups.errors import GroupError
 from headrace.groups.events import NO_ID, Commit, DropTopic, TxnOffsetCommit
 from headrace.groups.model import StoredGroup, TopicPartition
+from headrace.groups.sharing.model import StoredShareTopic
 
 C = TypeVar("C", Commit, TxnOffsetCommit)
 
@@ -67,7 +68,7 @@ class Coordination(KeyedOwnership):
         `absent`: names without a topic. Others may belong to newer topics.
         """
         drops = []
-        for name, ids in sorted(_topics_of(group).items()):
+        for name, ids in sorted(topics_of(group).items()):
             present = self._topic_id(name)
             if name in absent or present is not None:
                 drops += _drops(name, ids, None if name in absent else present)
@@ -76,7 +77,7 @@ class Coordination(KeyedOwnership):
     async def gone(self, group: StoredGroup) -> list[DropTopic]:
         """Return the parts whose topics are missing in storage. Raises StorageUnavailable."""
         drops = []
-        for name, ids in sorted(_topics_of(group).items()):
+        for name, ids in sorted(topics_of(group).items()):
             present = self._topic_id(name)
             if present is None or ids - {present, NO_ID}:
                 # The topic may have been created just now.
@@ -99,10 +100,12 @@ def _drops(name: str, ids: set[UUID], present: UUID | None) -> list[DropTopic]:
     return [DropTopic(name, each, strict=True) for each in sorted(gone)]
 
 
-def _topics_of(group: StoredGroup) -> dict[str, set[UUID]]:
+def topics_of(group: StoredGroup) -> dict[str, set[UUID]]:
+    """Return the IDs of the topics with offsets or states in a group, by name. `NO_ID`: an older server stored none."""
     found: dict[str, set[UUID]] = {}
     said = [(place.topic, position.topic_id) for place, position in group.positions.items()]
     said += [(key.partition.topic, each.position.topic_id) for key, each in group.pending.items()]
+    said += [(each.topic, each.topic_id) for each in group.fields if isinstance(each, StoredShareTopic)]
     for name, topic_id in [*said, *((section.topic, section.topic_id) for section in group.balanced)]:
         found.setdefault(name, set()).add(topic_id or NO_ID)
     return found

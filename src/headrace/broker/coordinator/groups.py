@@ -7,7 +7,7 @@ import structlog
 from msgspec import structs
 
 from headrace.broker.coordinator.assignments import Assignments
-from headrace.broker.coordinator.coordination import Coordination, of_one_server
+from headrace.broker.coordinator.coordination import Coordination, of_one_server, topics_of
 from headrace.broker.coordinator.coordinator import Coordinator, Unready
 from headrace.broker.coordinator.event_log import MemberEvents
 from headrace.broker.coordinator.group_runner import GroupMemory, GroupRunner, OffsetMirror, PartitionOf
@@ -19,7 +19,7 @@ from headrace.broker.ports import GroupStorage
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.runtime.scheduler import CooperativeScheduler, TimeSlice
 from headrace.groups.configs import Configs
-from headrace.groups.consumers.events import Resolved, TopicsChanged
+from headrace.groups.consumers.events import JOIN_EPOCH, ConsumerHeartbeat, Resolved, TopicsChanged
 from headrace.groups.description import GroupDescription
 from headrace.groups.effects import CommitResult, Result, refusal
 from headrace.groups.errors import GroupError
@@ -133,9 +133,7 @@ class GroupCoordinator(Coordinator[GroupRunner]):
             runner = self.keep(GroupRunner(group, self))
             # A server may crash between the deletions of a topic and its offsets. Offsets of missing partitions in an
             # existing topic remain.
-            names = {place.topic for place in group.positions} | {section.topic for section in group.balanced}
-            names |= {key.partition.topic for key in group.pending}
-            gone = {name for name in names if not self.coordination.has(name)}
+            gone = {name for name in topics_of(group) if not self.coordination.has(name)}
             for drop in self.coordination.outlived(group, gone):
                 runner.drop(drop)
             _notify(runner, (await self.watch.load(group))())
@@ -231,10 +229,7 @@ class GroupCoordinator(Coordinator[GroupRunner]):
             refused = GroupError.COORDINATOR_NOT_AVAILABLE
         if refused is not None:
             return refusal(event, refused)
-        if (
-            isinstance(event, Join | Commit | ShareHeartbeat | AlterShareOffsets)
-            and (refused := self._no_new(group)) is not None
-        ):
+        if _may_create(event) and (refused := self._no_new(group)) is not None:
             return refusal(event, refused)
         if not isinstance(event, Commit):
             return await self.runner_or_new(group).request(event)
@@ -367,6 +362,13 @@ class GroupCoordinator(Coordinator[GroupRunner]):
         await self.assignments.stop()
         await self._pending_offsets.stop()
         await self.mirror.stop()
+
+
+def _may_create(request: Request) -> bool:
+    """Return whether a request may create a group, without those of instances."""
+    if isinstance(request, ConsumerHeartbeat | ShareHeartbeat):
+        return request.member_epoch == JOIN_EPOCH
+    return isinstance(request, Join | Commit | AlterShareOffsets)
 
 
 def _notify(runner: GroupRunner, notice: TopicsChanged | None) -> None:

@@ -1,7 +1,7 @@
 """One partition of a log in one share group: records for members, their acknowledgements, and the stored state.
 
-A decision counts after it is stored: see `headrace.groups.sharing.partition`. One write is in flight, and decisions
-during it leave together. Locks run on the clock that pauses with this process.
+A decision counts after it is stored: see `headrace.groups.sharing.partition`. One write is in flight, and the next one
+contains all decisions during it. Locks use the clock that pauses with this process.
 """
 
 import asyncio
@@ -18,17 +18,17 @@ from headrace.broker.partition.source import COMMITTED, UNCOMMITTED, Isolation, 
 from headrace.broker.ports import ShareStorage
 from headrace.broker.runtime.clock import Clock, Timer
 from headrace.broker.sharing.dead_letters import DeadLetterCopies, DeadLetterTopics
-from headrace.broker.sharing.share import ShareFound
+from headrace.broker.sharing.share import ShareFound, log_given_up
 from headrace.groups.configs import GroupConfig
 from headrace.groups.sharing.partition import AckBatch, AckProblem, Acquired, SharePartition, ShareSettings
 from headrace.groups.sharing.runs import Run
-from headrace.groups.sharing.state import NOT_BEGUN, ShareState
+from headrace.groups.sharing.state import NOT_BEGUN, RecordState, ShareState
 from headrace.metrics.counters import ShareCounters
 from headrace.topics.committed_batches import HiddenBatches, is_control, is_transactional
 from headrace.topics.errors import Fenced, NotLeader, StorageUnavailable, TopicError, UnknownTopic
 
 _AGAIN_MS = 1_000
-"""Delay before a refused write is repeated that no client repeats, such as the end of a lock."""
+"""Delay before a refused write that no client retries, such as the end of a lock, is repeated."""
 _MOST_PASSES = 16
 """Reads of one fetch that find only batches without records for members, such as markers of transactions."""
 _NOTHING = HiddenBatches(())
@@ -78,6 +78,7 @@ class ShareLog:
         self._timer: Timer | None = None
         self._timer_ms = 0
         self._retired: Callable[[], None] | None = None
+        self._closed = False
         self._letters = DeadLetterCopies(group, log, dead_letters, config, clock, self._copied)
 
     # Life
@@ -91,14 +92,15 @@ class ShareLog:
         """Load the state if needed.
 
         Raises:
-            NotLeader: this broker does not lead the log. UnknownTopic: the group has no state here.
+            NotLeader: this broker does not lead the log. UnknownTopic: the group has no state here, or it is closed.
             StorageUnavailable: it cannot be loaded now.
         """
         self.log.check_led()
+        self._check_open()
         if not self.is_ready:
             await self._loading.get(None)
             if not self.is_ready:
-                raise NotLeader(f"{self.log.topic}-{self.log.index} has got another leader")
+                raise NotLeader(f"another broker leads {self.log.topic}-{self.log.index}")
 
     async def _load(self) -> None:
         if self.is_ready:
@@ -108,15 +110,18 @@ class ShareLog:
         term, state = await self._storage.load(log.stream, self.group)
         if state is None:
             raise UnknownTopic(
-                f"group {self.group!r} has no state in {log.topic}-{log.index}: no member was assigned it"
+                f"group {self.group!r} has no state in {log.topic}-{log.index}: no member has been assigned it"
             )
         if state.spso == NOT_BEGUN:
             log.check_led()
             state = ShareState(state.epoch, await self._begin(log, self._config()))
+            self._check_open()
             if not await self._storage.save(log.stream, self.group, term, state):
                 raise StorageUnavailable("the offset of the share group was altered in the meantime: try again")
+        # Another one may have been opened since: both would give the same records to members.
+        self._check_open()
         if log.leader_epoch != leader_epoch:
-            raise NotLeader(f"{log.topic}-{log.index} has got another leader epoch")
+            raise NotLeader(f"the leader epoch of {log.topic}-{log.index} has changed")
         self._settings = self._wanted_settings()
         self._leader_epoch, self._term = leader_epoch, term
         self._core = SharePartition(state, self._settings)
@@ -139,9 +144,17 @@ class ShareLog:
             retired()
 
     def close(self) -> None:
-        """Forget the state: the last session of the group has ended, or the server stops."""
-        self._forget(UnknownTopic(f"{self.log.topic}-{self.log.index} is closed"))
+        """Close permanently: the last session of the group has ended, or the topic was deleted or recreated."""
+        self._closed = True
+        self._forget(self._over())
         self.watchers.notify(0)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise self._over()
+
+    def _over(self) -> UnknownTopic:
+        return UnknownTopic(f"{self.log.topic}-{self.log.index} is closed")
 
     def _forget(self, error: TopicError) -> None:
         self._core = None
@@ -176,8 +189,16 @@ class ShareLog:
         assert self._core is not None
         return max(self._core.spso, self.log.log_start)
 
+    @property
+    def lag(self) -> int:
+        """Number of records that are not done. Call it only if `is_ready`."""
+        start = self.start
+        rest = [run for run in self.runs() if run.state is RecordState.DONE and run.last >= start]
+        done = sum(run.last + 1 - max(run.first, start) for run in rest)
+        return max(0, self.log.visible_end(UNCOMMITTED) - start - done)
+
     def has_some(self) -> bool:
-        """Whether a fetch would find something, as far as memory tells."""
+        """Whether a fetch would find records, by the state in memory."""
         core = self._current()
         if core is None or self._reading:
             return False
@@ -273,7 +294,10 @@ class ShareLog:
             self._counters.acquired += length
             if each.delivery_count > 1:
                 self._counters.redelivered += length
-        self._arm(until)
+        if acquired:
+            self._arm(until)
+        else:
+            self._write_soon()
         chunks = list(_overlapping(batches, spans, acquired))
         return ShareFound(chunks, sum(map(len, chunks)), acquired)
 
@@ -332,8 +356,9 @@ class ShareLog:
             self.watchers.notify(1)
 
     def release(self, member: str) -> None:
-        """Make everything that a member holds available again."""
-        core = self._current()
+        """Release all records of a member."""
+        # At the end of a session, this is called for all partitions of its group.
+        core = self._current() if self._core is not None and self._core.holds(member) else None
         if core is not None:
             core.release_member(member)
             self._write_soon()
@@ -363,9 +388,14 @@ class ShareLog:
 
     def _write_soon(self) -> None:
         if self._core is not None:
-            self._counters.given_up += self._core.take_given_up()
-        if self._writing is None and self._core is not None and self._core.has_changes:
+            self._report_given_up(self._core.take_given_up())
+        if self._writing is None and self._core is not None and (self._core.has_changes or self._core.is_behind):
             self._writing = asyncio.get_running_loop().create_task(self._write(self._core))
+
+    def _report_given_up(self, count: int) -> None:
+        if count:
+            self._counters.given_up += count
+            log_given_up(self.group, self.log, count, self._config())
 
     async def _write(self, core: SharePartition) -> None:
         error: Exception | None = None
@@ -409,7 +439,7 @@ class ShareLog:
 
     def _refused(self, error: Exception) -> None:
         if isinstance(error, Fenced):
-            # Another leader, or another state epoch: what is known here is outdated.
+            # Another leader, or another state epoch: the state in memory is outdated.
             self._forget(error)
             self.watchers.notify(1)
         else:

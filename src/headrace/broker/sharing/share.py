@@ -1,16 +1,20 @@
-"""What fetches and acknowledgements require of a partition in a share group, and of native topics."""
+"""Protocols of a partition in a share group, for fetches and acknowledgements, and of share groups on native topics."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
+import structlog
 
 from headrace.broker.partition.cache import Buffer
 from headrace.broker.partition.partition import Partition
 from headrace.broker.partition.source import Isolation, Watchers
 from headrace.groups.configs import GroupConfig
 from headrace.groups.sharing.partition import AckBatch, AckProblem, Acquired
+from headrace.metrics.counters import ShareCounters
 from headrace.topics.native import SharePosition
+
+_log = structlog.get_logger("headrace.broker.sharing")
 
 
 class ShareFound(msgspec.Struct, gc=False):
@@ -20,7 +24,7 @@ class ShareFound(msgspec.Struct, gc=False):
     size: int = 0
     acquired: list[Acquired] = []
     unfinished: bool = False
-    """Whether nothing was found yet, and the fetch should go on in its next turn."""
+    """Whether nothing was found yet, and the fetch should continue in its next turn."""
 
 
 class Share(Protocol):
@@ -46,7 +50,7 @@ class Share(Protocol):
         """Load the state if needed. Raises TopicError."""
 
     def has_some(self) -> bool:
-        """Whether a fetch would find something, as far as memory tells."""
+        """Whether a fetch would find records, by the state in memory."""
 
     async def fetch(self, member: str, most_records: int, most_bytes: int, *, exact: bool) -> ShareFound:
         """Acquire records, at least one if any is available. Raises TopicError.
@@ -63,10 +67,10 @@ class Share(Protocol):
         """
 
     async def give_back(self, member: str, acquired: Sequence[Acquired]) -> None:
-        """Make records available again that a member has acquired and does not get."""
+        """Make acquired records available again that the member does not get."""
 
     def release(self, member: str) -> None:
-        """Make everything that a member holds available again."""
+        """Release all records of a member."""
 
     def retire(self, done: Callable[[], None]) -> None:
         """Call `done` when all decisions are stored. It may close the partition."""
@@ -78,8 +82,10 @@ class Share(Protocol):
 class NativeShareGroups(Protocol):
     """Share groups on native topics, whose states are Redis consumer groups."""
 
-    def open(self, group: str, partition: Partition, config: Callable[[], GroupConfig]) -> Share:
-        """Return a partition for members."""
+    def open(
+        self, group: str, partition: Partition, config: Callable[[], GroupConfig], counters: ShareCounters
+    ) -> Share:
+        """Return a partition for members. Raises UnknownTopic for one of an internal topic."""
 
     async def begin(self, group: str, partition: Partition, config: GroupConfig, offset: int | None) -> None:
         """Begin a group at an offset. None: as its configuration says, unless it has begun. Raises TopicError."""
@@ -89,3 +95,11 @@ class NativeShareGroups(Protocol):
 
     async def position(self, group: str, partition: Partition) -> SharePosition | None:
         """Return a group's position. None: it has not begun. Raises TopicError."""
+
+
+def log_given_up(group: str, partition: Partition, count: int, config: GroupConfig) -> None:
+    """Log that records reached the delivery limit. Without a dead letter topic, the group has lost them."""
+    _log.warning(
+        "records reached the delivery limit", group=group, partition=f"{partition.topic}-{partition.index}",
+        records=count, limit=config.share_delivery_count_limit, dead_letter_topic=config.dead_letter_topic or None,
+    )  # fmt: skip

@@ -1,6 +1,7 @@
 """All share partitions and share sessions of a virtual cluster on this broker."""
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 
 import structlog
@@ -21,7 +22,7 @@ from headrace.groups.model import GroupSettings
 from headrace.groups.sharing.events import PartitionState
 from headrace.groups.sharing.state import NOT_BEGUN, ShareState
 from headrace.metrics.counters import ShareCounters
-from headrace.topics.errors import Fenced, StorageUnavailable, UnknownTopicId
+from headrace.topics.errors import Fenced, StorageUnavailable, UnknownTopic, UnknownTopicId
 from headrace.topics.native import SharePosition
 
 FindTime = Callable[[LeaderPartition, int], Awaitable[FoundOffset]]
@@ -46,7 +47,7 @@ class ShareTable:
         natives: NativeShareGroups,
         dead_letters: DeadLetterTopics,
     ) -> None:
-        """`clock` is the one for members' timeouts: it pauses with this process."""
+        """`clock` is that of members' timeouts, which pauses with this process."""
         self._topics = topics
         self._storage = storage
         self._configs = configs
@@ -55,13 +56,13 @@ class ShareTable:
         self._find_time = find_time
         self._natives = natives
         self._dead_letters = dead_letters
-        self._begun: dict[tuple[str, str], int] = {}
-        """Group and stream -> state epoch that storage has at least, of groups that this broker coordinates."""
+        self._begun: dict[str, dict[str, int]] = {}
+        """Stream -> group -> state epoch that storage has at least, of groups that this broker coordinates."""
         self._shares: dict[str, dict[str, Share]] = {}
         """By group and stream."""
         self._open_ones = 0
         self.counters = ShareCounters()
-        """Of logs. Redis delivers the records of native topics."""
+        """Without locks of native topics, which end in Redis."""
         self.sessions = ShareSessions(lambda: settings.newer.share_max_sessions)
 
     def __iter__(self) -> Iterator[ShareLog]:
@@ -71,6 +72,10 @@ class ShareTable:
         """Return a share partition of a log that is in memory."""
         share = self._shares.get(group, {}).get(partition.stream)
         return share if isinstance(share, ShareLog) and share.log is partition.log else None
+
+    def logs_of(self, group: str) -> list[ShareLog]:
+        """Return a group's share partitions of logs that are in memory and loaded."""
+        return [share for share in self._of(group) if isinstance(share, ShareLog) and share.is_ready]
 
     def find(self, group: str, place: Place) -> Share:
         """Return a share partition, opened if needed.
@@ -106,10 +111,19 @@ class ShareTable:
                 del self._shares[share.group]
             share.close()
 
+    def topic_removed(self, streams: Iterable[str]) -> None:
+        """Close the partitions of a topic that has been deleted or moved. Sessions may outlive many topics."""
+        removed = set(streams)
+        for own in tuple(self._shares.values()):
+            for stream in removed & own.keys():
+                self.forget(own[stream])
+        for stream in removed:
+            self._begun.pop(stream, None)
+
     def _open(self, group: str, partition: Partition) -> Share:
         config = partial(self._configs.of, group)
         if partition.log is None:
-            return self._natives.open(group, partition, config)
+            return self._natives.open(group, partition, config, self.counters)
         return ShareLog(
             group, partition.log, self._storage, config, self._clock, self._begin, self._dead_letters, self.counters
         )
@@ -129,7 +143,7 @@ class ShareTable:
         """Return the duration of a lock."""
         return self._configs.of(group).share_record_lock_duration_ms
 
-    # States, as the coordinator of their group
+    # States, for the coordinator of their group
 
     async def begin(self, group: str, states: Iterable[PartitionState], *, altered: bool = False) -> None:
         """Begin states of share partitions. Raises TopicError.
@@ -140,9 +154,11 @@ class ShareTable:
 
         async def one(state: PartitionState) -> None:
             partition = self._partition(state)
-            if partition is None or self._begun.get((group, partition.stream), -1) >= state.epoch:
+            if partition is None:
                 return
             stream = partition.stream
+            if self._begun.get(stream, {}).get(group, -1) >= state.epoch:
+                return
             try:
                 if partition.log is None:
                     offset = state.begin if altered else None
@@ -151,10 +167,13 @@ class ShareTable:
                     # An altered offset that was not stored must not be lost: the group would skip records.
                     begin = NOT_BEGUN if state.begin is None else state.begin
                     await self._storage.init(stream, group, ShareState(state.epoch, begin))
+            except UnknownTopic:
+                # It was just deleted, or is internal. Other topics must not wait.
+                return
             except Fenced:
                 # The clock of the coordinator that began the later one was ahead.
                 _log.warning("the share partition has a later state", group=group, stream=stream, epoch=state.epoch)
-            self._begun[group, stream] = state.epoch
+            self._begun.setdefault(stream, {})[group] = state.epoch
 
         async for _ in self._lane.a_few_at_once(list(states), one):
             pass
@@ -170,9 +189,10 @@ class ShareTable:
             partition = self._partition(state)
             if partition is None:
                 return
-            self._begun.pop((group, partition.stream), None)
+            self._begun.get(partition.stream, {}).pop(group, None)
             if partition.log is None:
-                await self._natives.drop(group, partition)
+                with suppress(UnknownTopic):
+                    await self._natives.drop(group, partition)
             else:
                 await self._storage.drop(partition.stream, group, state.epoch)
 
@@ -182,13 +202,15 @@ class ShareTable:
     async def look(self, group: str, partition: Partition) -> ShareState | SharePosition | None:
         """Return the stored state of a share partition, if any: on a native topic, its position. Raises TopicError."""
         if partition.log is None:
-            return await self._natives.position(group, partition)
+            with suppress(UnknownTopic):
+                return await self._natives.position(group, partition)
+            return None
         return await self._storage.look(partition.stream, group)
 
     # Sessions
 
     def end(self, session: ShareSession) -> None:
-        """End a session, and make everything that its member holds available again. Do nothing if it has ended."""
+        """End a session, and release all records of its member. Do nothing if it has ended."""
         if session not in self.sessions:
             return
         self.sessions.end(session)

@@ -1,20 +1,23 @@
 """`headrace groups describe`: a group with its members, offsets and lag."""
 
+import contextlib
 from collections.abc import Iterable
 from typing import Any
 
 import click
 import msgspec
 from confluent_kafka import ConsumerGroupState, ConsumerGroupType
-from confluent_kafka.admin import ConsumerGroupDescription
+from confluent_kafka.admin import ConfigEntry, ConfigSource, ConsumerGroupDescription, ResourceType
 
-from headrace.cli import group_lag, newer_groups
+from headrace.cli import configuration, group_lag, newer_groups
 from headrace.cli.client import Client, KafkaServer, client_options, complete_groups
-from headrace.cli.command import command
+from headrace.cli.command import CommandFailed, command
 from headrace.cli.newer_groups import SHARE, NewerGroup, ShareOffset
 from headrace.cli.output import print_json, print_table
 from headrace.groups.classic.states import in_words
 from headrace.text.escaping import quoted, shown
+
+Configuration = dict[str, ConfigEntry]
 
 
 @command(
@@ -30,32 +33,58 @@ def describe(group: str, kafka: KafkaServer, as_json: bool) -> None:
     """Show the members of GROUP, their partitions, committed offsets, log end offsets and lag.
 
     The lag is the number of unread records. Without a committed offset (-), it counts from the log start offset. The
-    group is as many seconds behind as the next record is old, which needs the right to read the topic.
+    seconds behind are the age of the next record. To see them, you need the right to read the topic.
 
-    Members of a consumer group have an epoch, and a target: the number of partitions that they will have. A share group
-    has start offsets: all records before them are done.
+    A member of a consumer group has an epoch, and a target, which is the number of partitions that it should have. All
+    records before the start offset of a share group are done. The line after the first one shows what `groups alter`
+    has set. JSON has the complete configuration, or null if you may not read it.
     """
     client = Client(kafka)
     found = client.result(client.admin.describe_consumer_groups([group])[group], f"describe group {quoted(group)}")
+    # Redis has positions of a share group on a native topic, too.
+    shared = newer_groups.share_group(kafka, client, group) if found.state == ConsumerGroupState.DEAD else None
+    if shared is not None:
+        config = _configuration(client, group)
+        _show_shared(group, shared, config, newer_groups.share_offsets(kafka, group), as_json)
+        return
     committed = group_lag.positions(client, group)
     if found.state == ConsumerGroupState.DEAD and not committed:
-        shared = newer_groups.share_group(kafka, client, group)
-        if shared is None:
-            raise client.no_group(group)
-        _show_shared(group, shared, newer_groups.share_offsets(kafka, group), as_json)
-        return
+        raise client.no_group(group)
     newer = newer_groups.consumer_group(kafka, group) if found.type == ConsumerGroupType.CONSUMER else None
     members = group_lag.members(found)
     group_offsets = group_lag.group_offsets(client, group, committed, members)
+    config = _configuration(client, group) if newer is not None else None
     if as_json:
-        print_json(_answer(group, found, newer, members, group_offsets))
+        print_json(_answer(group, found, newer, config, members, group_offsets))
     else:
-        _print(group, found, newer, members, group_offsets)
+        _print(group, found, newer, config, members, group_offsets)
+
+
+def _configuration(client: Client, group: str) -> Configuration | None:
+    # Another broker may have no configurations of groups.
+    with contextlib.suppress(CommandFailed):
+        return configuration.read(client, ResourceType.GROUP, group)
+    return None
+
+
+def _values(config: Configuration | None) -> dict[str, str | None] | None:
+    return None if config is None else {key: entry.value for key, entry in config.items()}
+
+
+def _print_configuration(config: Configuration | None) -> None:
+    for key, entry in (config or {}).items():
+        if ConfigSource(entry.source) is ConfigSource.GROUP_CONFIG:
+            click.echo(f"  {shown(key)}={shown(entry.value)}")
 
 
 def whole(seconds: float | None) -> str | None:
     """Return seconds without a fraction."""
     return None if seconds is None else f"{seconds:.0f}"
+
+
+def _state(found: ConsumerGroupDescription, newer: NewerGroup | None) -> str:
+    # The client library does not know Assigning and Reconciling.
+    return in_words(found.state.name if newer is None else newer.state)
 
 
 def _places(partitions: Iterable[newer_groups.Partition]) -> list[dict[str, object]]:
@@ -73,17 +102,23 @@ def _newer_members(group: NewerGroup) -> list[dict[str, Any]]:
             "partitions": _places(member.partitions),
         }
         if member.target is not None:
-            line |= {"target": _places(member.target), "instance": member.instance, "classic": member.is_classic}
+            line |= {
+                "target": _places(member.target),
+                "instance": member.instance,
+                "classic": member.kind == "classic",
+                "kind": member.kind,
+            }
         found.append(line)
     return found
 
 
 def _print_newer_members(group: NewerGroup) -> None:
     aims = any(member.target is not None for member in group.members)
-    columns = ["member", "client", "host", ">epoch", ">partitions", *[">target"] * aims]
+    mixed = len({member.kind for member in group.members}) > 1
+    columns = ["member", *["type"] * mixed, "client", "host", ">epoch", ">partitions", *[">target"] * aims]
     rows = [
         [
-            *(member.member, member.client, member.host, member.epoch, len(member.partitions)),
+            *(member.member, *[member.kind] * mixed, member.client, member.host, member.epoch, len(member.partitions)),
             *[len(member.target or ())] * aims,
         ]
         for member in group.members
@@ -91,7 +126,9 @@ def _print_newer_members(group: NewerGroup) -> None:
     print_table(columns, rows)
 
 
-def _show_shared(group: str, found: NewerGroup, offsets: list[ShareOffset], as_json: bool) -> None:
+def _show_shared(
+    group: str, found: NewerGroup, config: Configuration | None, offsets: list[ShareOffset], as_json: bool
+) -> None:
     lag = sum(each.lag or 0 for each in offsets)
     if as_json:
         print_json(
@@ -103,6 +140,7 @@ def _show_shared(group: str, found: NewerGroup, offsets: list[ShareOffset], as_j
                 "coordinator": found.coordinator,
                 "epoch": found.epoch,
                 "target_epoch": found.target_epoch,
+                "config": _values(config),
                 "members": _newer_members(found),
                 "positions": msgspec.to_builtins(offsets),
             }
@@ -112,6 +150,7 @@ def _show_shared(group: str, found: NewerGroup, offsets: list[ShareOffset], as_j
         f"group {shown(group)}  type {SHARE}  state {in_words(found.state)}  protocol {shown(found.assignor or None)}  "
         f"epoch {found.epoch}"
     )
+    _print_configuration(config)
     if found.members:
         click.echo()
         _print_newer_members(found)
@@ -135,19 +174,25 @@ def _answer(
     group: str,
     found: ConsumerGroupDescription,
     newer: NewerGroup | None,
+    config: Configuration | None,
     members: list[group_lag.Member],
     group_offsets: list[group_lag.CommittedOffset],
 ) -> dict[str, object]:
     coordinator = found.coordinator
     answer: dict[str, object] = {
         "group": group,
-        "state": in_words(found.state.name),
+        "state": _state(found, newer),
         "type": "classic" if newer is None else "consumer",
         "protocol": found.partition_assignor or None,
         "coordinator": f"{coordinator.host}:{coordinator.port}" if coordinator else None,
     }
     if newer is not None:
-        answer |= {"epoch": newer.epoch, "target_epoch": newer.target_epoch, "members": _newer_members(newer)}
+        answer |= {
+            "epoch": newer.epoch,
+            "target_epoch": newer.target_epoch,
+            "config": _values(config),
+            "members": _newer_members(newer),
+        }
     else:
         answer["members"] = [
             {
@@ -173,14 +218,16 @@ def _print(
     group: str,
     found: ConsumerGroupDescription,
     newer: NewerGroup | None,
+    config: Configuration | None,
     members: list[group_lag.Member],
     group_offsets: list[group_lag.CommittedOffset],
 ) -> None:
     protocol = shown(found.partition_assignor or None)
     # A group with offsets but without a state belongs to Redis programs.
-    state = "known to Redis only" if found.state == ConsumerGroupState.DEAD else f"state {in_words(found.state.name)}"
+    state = "known to Redis only" if found.state == ConsumerGroupState.DEAD else f"state {_state(found, newer)}"
     kind = "" if newer is None else f"type consumer  epoch {newer.epoch}  "
     click.echo(f"group {shown(group)}  {kind}{state}  protocol {protocol}")
+    _print_configuration(config)
     if newer is not None and newer.members:
         click.echo()
         _print_newer_members(newer)

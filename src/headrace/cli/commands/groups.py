@@ -1,8 +1,9 @@
-"""`headrace groups`: list and delete groups of all types, and show their lag."""
+"""`headrace groups`: list, configure and delete groups of all types, and show their lag."""
 
 import contextlib
 import time
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -48,7 +49,7 @@ Rates = dict[tuple[str, str | None], float]
     """,
 )
 @click.argument("names", metavar="[GROUP]...", nargs=-1, shell_complete=complete_groups)
-@click.option("--topic", metavar="T", shell_complete=complete_topics, help="Only future changes of this topic.")
+@click.option("--topic", metavar="T", shell_complete=complete_topics, help="Only the lag in this topic.")
 @click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
 @click.option(
     "--every",
@@ -71,10 +72,10 @@ def lag(
 ) -> None:
     """Show the number of unread records of each GROUP (default: all groups) per topic, and the age of the next one.
 
-    With --watch the change per second is next to it; with --json too, each look is a line.
+    With --watch, it also shows the change per second. With --watch and --json, each measurement is one line.
     """
     if most is not None and not watch:
-        raise click.UsageError("-n counts the looks of --watch")
+        raise click.UsageError("-n counts the measurements of --watch")
     client = Client(kafka)
     if topic is not None:
         client.partitions(topic)
@@ -91,12 +92,13 @@ def lag(
 def look(kafka: KafkaServer, client: Client, names: tuple[str, ...], topic: str | None) -> list[GroupLag]:
     """Return the named groups, or all. Raise CommandFailed for a missing one."""
     there = client.groups()
-    shared = {each.group: each for each in newer_groups.share_groups(kafka, client)}
+    newer = newer_groups.listed(kafka, client)
+    shared = {name: each for name, each in newer.items() if each.kind == newer_groups.SHARE}
     for name in names:
         if name not in there and name not in shared:
             raise client.no_group(name)
     client.refresh()
-    found = _consumed(client, [name for name in names or there if name not in shared], topic)
+    found = _consumed(client, [name for name in names or there if name not in shared], topic, newer)
     for name in names or shared:
         if name in shared:
             found += _shared(kafka, client, shared[name], topic)
@@ -116,7 +118,9 @@ def _shared(kafka: KafkaServer, client: Client, listed: newer_groups.Listed, top
     return [GroupLag(listed.group, name, state, members, lag) for name, lag in lags.items() if topic in {None, name}]
 
 
-def _consumed(client: Client, chosen: list[str], topic: str | None) -> list[GroupLag]:
+def _consumed(
+    client: Client, chosen: list[str], topic: str | None, newer: Mapping[str, newer_groups.Listed]
+) -> list[GroupLag]:
     found: list[GroupLag] = []
     described = client.admin.describe_consumer_groups(chosen) if chosen else {}
     for group in chosen:
@@ -128,7 +132,7 @@ def _consumed(client: Client, chosen: list[str], topic: str | None) -> list[Grou
             by_topic[standing.topic].append(standing.lag)
             if standing.seconds_behind is not None:
                 ages[standing.topic].append(standing.seconds_behind)
-        state = in_words(answer.state.name)
+        state = in_words(newer[group].state if group in newer else answer.state.name)
         if not by_topic and topic is None:
             found.append(GroupLag(group, None, state, len(present), None))
         for name, counts in by_topic.items():
@@ -221,14 +225,16 @@ def groups() -> None:
 )
 @client_options
 def list_(kafka: KafkaServer, as_json: bool) -> None:
-    """List the groups with their types: classic, consumer (the server assigns partitions) and share."""
+    """List the groups with their states and types.
+
+    The types are classic, consumer (KIP-848, the server assigns partitions) and share (KIP-932).
+    """
     client = Client(kafka)
     listed = client.result(client.admin.list_consumer_groups(), "list consumer groups")
     for error in listed.errors:
         raise client.failure("list consumer groups", error)
     found = {str(group.group_id): (in_words(group.state.name), in_words(group.type.name)) for group in listed.valid}
-    shared = newer_groups.share_groups(kafka, client)
-    found |= {each.group: (in_words(each.state), newer_groups.SHARE) for each in shared}
+    found |= {name: (in_words(each.state), each.kind) for name, each in newer_groups.listed(kafka, client).items()}
     answer = [{"group": name, "state": state, "type": kind} for name, (state, kind) in sorted(found.items())]
     if as_json:
         print_json(answer)
@@ -247,9 +253,9 @@ def list_(kafka: KafkaServer, as_json: bool) -> None:
 @configuration.change_options
 @client_options
 def alter(group: str, pairs: tuple[str, ...], unset: tuple[str, ...], kafka: KafkaServer, as_json: bool) -> None:
-    """Change the configuration of GROUP, which need not exist yet, and show each value before and after.
+    """Change the configuration of GROUP, and show each value before and after.
 
-    It applies to consumer groups and share groups, not to classic groups.
+    The group does not need to exist. Only consumer groups and share groups have a configuration.
     """
     config = configuration.changes_of(pairs, unset, ResourceType.GROUP)
     configuration.alter(Client(kafka), ResourceType.GROUP, group, config, unset, as_json=as_json)
@@ -272,13 +278,13 @@ groups.add_command(reset)
 @YES
 @client_options
 def delete(names: tuple[str, ...], yes: bool, kafka: KafkaServer, as_json: bool) -> None:
-    """Delete groups and their committed offsets. A group with members is refused."""
+    """Delete groups and their offsets. The groups must have no members."""
     client = Client(kafka)
-    there = {*client.groups(), *(each.group for each in newer_groups.share_groups(kafka, client))}
+    there = {*client.groups(), *newer_groups.share_groups(kafka, client)}
     for name in names:
         if name not in there:
             raise client.no_group(name)
-    confirm(f"Delete {', '.join(map(quoted, names))} with all positions, at {kafka}?", yes)
+    confirm(f"Delete {', '.join(map(quoted, names))} with all their offsets, at {kafka}?", yes)
     deleted: list[str] = []
     try:
         for name, future in client.admin.delete_consumer_groups(list(names)).items():

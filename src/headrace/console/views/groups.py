@@ -110,9 +110,9 @@ async def groups(ask: ViewRequest) -> View:
 
 
 def _committed_topics(ask: ViewRequest, runner: GroupRunner) -> list[str]:
-    return sorted(
-        {topic for topic in {place.topic for place in runner.positions} if ask.sees(ResourceType.TOPIC, topic)}
-    )
+    part = runner.machine.part
+    topics = set(part.topics) if isinstance(part, ShareGroup) else {place.topic for place in runner.positions}
+    return sorted(topic for topic in topics if ask.sees(ResourceType.TOPIC, topic))
 
 
 @page(

@@ -1,11 +1,12 @@
-"""The page of a share group: its members, its share partitions, and the records that members hold."""
+"""Page of a share group: its members, its share partitions, and the records that members hold."""
 
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from headrace.broker.group_lag import ISOLATION, Share
+from headrace.broker.group_lag import Share, share_lag
 from headrace.broker.partition.partition import Partition
+from headrace.broker.sharing.partition import ShareLog
 from headrace.console import event_list, text
 from headrace.console.event_list import event_cells
 from headrace.console.pagination import cut
@@ -15,9 +16,9 @@ from headrace.groups.classic.states import in_words
 from headrace.groups.model import GroupKind, TopicPartition
 from headrace.groups.sharing.group import ShareGroup
 from headrace.groups.sharing.runs import Run
-from headrace.groups.sharing.state import NOT_BEGUN, RecordState, ShareState
+from headrace.groups.sharing.state import NOT_BEGUN, RecordState, ShareState, StoredRun
 from headrace.security.access.required_acls import ResourceType
-from headrace.topics.native import SharePosition
+from headrace.topics.native import DEAD, RELEASED, SharePosition
 
 _ROWS = 200
 """Maximum partitions, members and runs of held records shown at a time."""
@@ -29,13 +30,13 @@ class Holder(msgspec.Struct, frozen=True):
     """Records that a member has acquired."""
 
     place: TopicPartition
-    first: int
-    last: int
+    records: str
+    """Their offsets, or how many Redis knows."""
     member: str
-    count: int
-    """Deliveries."""
-    until_ms: int
-    """End of the lock (ticks)."""
+    count: int | None = None
+    """Deliveries. None: of each record, Redis knows it."""
+    until_ms: int | None = None
+    """End of the lock (ticks). None: Redis has the clock."""
 
 
 class SharePlace(msgspec.Struct, frozen=True):
@@ -50,6 +51,8 @@ class SharePlace(msgspec.Struct, frozen=True):
     """Records that members hold. None: the leader is another broker, or has no members."""
     waiting: int = 0
     """Records that can be delivered again."""
+    dead: int = 0
+    """Records that wait for their copies in the dead letter topic."""
     deliveries: int = 0
     """Most deliveries of a record that is not done."""
     lag: int | None = None
@@ -93,7 +96,7 @@ async def share_view(ask: ViewRequest, part: ShareGroup) -> View:
             (
                 text.name(each.place.topic),
                 each.place.partition,
-                _span(each),
+                each.records,
                 colours.get(each.member, 0),
                 clients.get(each.member, text.name(each.member)),
             )
@@ -113,20 +116,21 @@ async def share_view(ask: ViewRequest, part: ShareGroup) -> View:
         **event_cells(events, len(events)),
     }
     for number, each in enumerate(holders):
-        cells[f"hold.{number}.count"] = str(each.count)
-        cells[f"hold.{number}.left"] = text.span(max(0, each.until_ms - now_ms) / 1000)
+        cells[f"hold.{number}.count"] = "-" if each.count is None else str(each.count)
+        left = None if each.until_ms is None else max(0, each.until_ms - now_ms) / 1000
+        cells[f"hold.{number}.left"] = text.span(left)
     shape = (
         [(each.member, each.client, len(each.partitions)) for each in members[:_ROWS]],
         list(known.members.items())[:_ROWS],
         [each.place for each in found],
-        [(each.place, each.first, each.last, each.member) for each in holders],
+        [(each.place, each.records, each.member) for each in holders],
         len(events),
     )
     return View(template="share-group.html", title=text.name(name), data=data, cells=cells, shape=shape)
 
 
-def _span(each: Holder) -> str:
-    return str(each.first) if each.first == each.last else f"{each.first} to {each.last}"
+def _span(run: Run) -> str:
+    return str(run.first) if run.first == run.last else f"{run.first} to {run.last}"
 
 
 def _members(part: ShareGroup) -> tuple[list[Share], Standing]:
@@ -155,25 +159,40 @@ async def _look(ask: ViewRequest, group: str, place: TopicPartition) -> SharePla
     partition = broker.topics.get(place.topic).partitions[place.partition]
     share = broker.shares.opened(group, partition)
     if share is not None and share.is_ready:
-        return _live(place, partition, share.runs(), share.start)
+        return _live(place, share)
     state = await broker.shares.look(group, partition)
     if isinstance(state, SharePosition):
-        return SharePlace(place, None if state.start == NOT_BEGUN else state.start, lag=state.lag)
+        return _native(place, state)
     return SharePlace(place) if state is None or state.spso == NOT_BEGUN else _stored(place, partition, state)
 
 
-def _live(place: TopicPartition, partition: Partition, runs: Sequence[Run], start: int) -> SharePlace:
-    holders = tuple(Holder(place, run.first, run.last, run.member, run.count, run.until) for run in runs if run.held)
+def _native(place: TopicPartition, position: SharePosition) -> SharePlace:
+    pending = dict(position.pending)
+    waiting, dead = pending.pop(RELEASED, 0), pending.pop(DEAD, 0)
+    holders = tuple(Holder(place, text.many(count, "record"), member) for member, count in sorted(pending.items()))
+    start = None if position.start == NOT_BEGUN else position.start
+    return SharePlace(
+        place, start, held=sum(pending.values()), waiting=waiting, dead=dead, lag=position.lag, holders=holders
+    )
+
+
+def _live(place: TopicPartition, share: ShareLog) -> SharePlace:
+    runs = share.runs()
     return SharePlace(
         place,
-        start,
-        runs[-1].last + 1 if runs else start,
-        sum(each.last - each.first + 1 for each in holders),
-        sum(run.length for run in runs if run.state is RecordState.AVAILABLE),
+        share.start,
+        runs[-1].last + 1 if runs else share.start,
+        sum(run.length for run in runs if run.held),
+        _count(runs, RecordState.AVAILABLE),
+        _count(runs, RecordState.DEAD),
         max((run.count for run in runs), default=0),
-        _lag(partition, start, sum(run.length for run in runs if run.state is RecordState.DONE)),
-        holders,
+        share.lag,
+        tuple(Holder(place, _span(run), run.member, run.count, run.until) for run in runs if run.held),
     )
+
+
+def _count(runs: Sequence[Run | StoredRun], state: RecordState) -> int:
+    return sum(run.length for run in runs if run.state is state)
 
 
 def _stored(place: TopicPartition, partition: Partition, state: ShareState) -> SharePlace:
@@ -182,16 +201,11 @@ def _stored(place: TopicPartition, partition: Partition, state: ShareState) -> S
         state.spso,
         state.spso + sum(run.length for run in state.runs),
         None,
-        sum(run.length for run in state.runs if run.state is RecordState.AVAILABLE),
+        _count(state.runs, RecordState.AVAILABLE),
+        _count(state.runs, RecordState.DEAD),
         max((run.count for run in state.runs), default=0),
-        _lag(partition, state.spso, state.done),
+        share_lag(partition, state),
     )
-
-
-def _lag(partition: Partition, start: int, done: int) -> int | None:
-    if partition.leader is not None:
-        return None
-    return max(0, partition.visible_end(ISOLATION) - max(start, partition.log_start) - done)
 
 
 def _totals(found: Sequence[SharePlace]) -> dict[str, str]:
@@ -200,6 +214,7 @@ def _totals(found: Sequence[SharePlace]) -> dict[str, str]:
         "lag": text.count(sum(lags)) if lags or not found else "-",
         "held": text.count(sum(each.held or 0 for each in found)),
         "waiting": text.count(sum(each.waiting for each in found)),
+        "dead": text.count(sum(each.dead for each in found)),
     }
 
 
@@ -209,5 +224,6 @@ def _cells(found: Sequence[SharePlace]) -> Iterator[tuple[str, str]]:
         yield f"{number}.end", text.count(each.end)
         yield f"{number}.held", text.count(each.held)
         yield f"{number}.waiting", text.count(each.waiting)
+        yield f"{number}.dead", text.count(each.dead)
         yield f"{number}.deliveries", text.count(each.deliveries) if each.deliveries else "-"
         yield f"{number}.lag", text.count(each.lag)

@@ -227,7 +227,7 @@ async def _readers(ask: ViewRequest, topic: str) -> list[tuple[str, str, int | N
         if not ask.sees(ResourceType.GROUP, runner.name):
             continue
         if await _reads(broker, runner, topic):
-            lag = lag_of(broker, runner.positions, [topic])
+            lag = lag_of(broker, runner, [topic])
             found.append((runner.name, in_words(runner.machine.state_name), lag))
             if len(found) == _MOST_READERS:
                 break

@@ -54,7 +54,8 @@ def _check(group: Membership, positions: CommittedOffsets, request: Commit) -> G
     if request.generation < 0 and group.state is GroupState.EMPTY and not group.others.any_read:
         return None
     if not exists(group, positions):
-        return GroupError.ILLEGAL_GENERATION
+        # As in Kafka: clients with earlier versions do not expect the other error.
+        return GroupError.GROUP_ID_NOT_FOUND if request.knows_member_epochs else GroupError.ILLEGAL_GENERATION
     error = group.check(request.member_id, request.instance_id)
     if error is not None:
         return error

@@ -33,8 +33,21 @@ class ShareHeartbeat(msgspec.Struct, frozen=True, kw_only=True):
     """The existing ones of `topics`."""
 
 
+def fault(request: ShareHeartbeat) -> str:
+    """Return what is wrong with a heartbeat in any group, with Kafka's message. Empty: nothing."""
+    if not request.member_id.strip():
+        return "MemberId can't be empty."
+    if request.member_epoch < LEAVE_EPOCH:
+        return "MemberEpoch is invalid."
+    if request.rack_id is not None and not request.rack_id.strip():
+        return "RackId can't be empty."
+    if request.member_epoch == JOIN_EPOCH and not request.topics:
+        return "SubscribedTopicNames must be set in first request."
+    return ""
+
+
 class PartitionState(msgspec.Struct, frozen=True, gc=False):
-    """A share partition that has to have a state of at least this epoch."""
+    """A share partition that must have a state of at least this epoch."""
 
     topic: str
     topic_id: UUID
@@ -54,7 +67,7 @@ class ShareHeartbeatResult(msgspec.Struct, frozen=True, kw_only=True):
     member_id: str = ""
     member_epoch: int = 0
     waits: bool = False
-    """Whether the member should ask again soon, because its assignment is about to change."""
+    """Whether the member should send the next heartbeat soon, because its assignment is about to change."""
     assignment: Assignment | None = None
     """None: as before. Empty: no partitions."""
     states: tuple[PartitionState, ...] = ()
@@ -72,7 +85,7 @@ class AlterShareOffsets(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeleteShareOffsets(msgspec.Struct, frozen=True, kw_only=True):
-    """DeleteShareGroupOffsets: forget the states of topics."""
+    """DeleteShareGroupOffsets: delete the states of topics."""
 
     token: Hashable
     topics: tuple[str, ...]

@@ -1,11 +1,11 @@
-"""What a share group answers to requests of other kinds of groups: they do not mix (KIP-932).
+"""Responses of a share group to requests for groups of other kinds (KIP-932).
 
-An empty share group keeps its name too, until it is deleted. In the other direction, `groups.group` refuses members of
-share groups.
+An empty share group excludes other members too, until it is deleted. In other groups, `groups.group` refuses members
+of share groups.
 """
 
 from headrace.groups.consumers.events import ConsumerHeartbeat
-from headrace.groups.effects import EndOffsetsResult, Result, refusal
+from headrace.groups.effects import EndOffsetsResult, LeaveResult, LeftMember, Result, refusal
 from headrace.groups.errors import GroupError, InstanceProblem
 from headrace.groups.events import (
     Commit,
@@ -14,6 +14,7 @@ from headrace.groups.events import (
     Heartbeat,
     Join,
     Leave,
+    Leaving,
     Sync,
     TxnOffsetCommit,
     UnsharedRequest,
@@ -26,8 +27,10 @@ def answer(group: str, request: UnsharedRequest) -> Result:  # noqa: PLR0911 - o
     match request:
         case Join():
             return refusal(request, GroupError.INCONSISTENT_GROUP_PROTOCOL)
-        case Sync() | Heartbeat() | Leave():
+        case Sync() | Heartbeat():
             return refusal(request, GroupError.UNKNOWN_MEMBER_ID)
+        case Leave(members=members):
+            return LeaveResult(members=tuple(map(_not_a_member, members)))
         case ConsumerHeartbeat():
             return refusal(request, GroupError.GROUP_ID_NOT_FOUND, f"Group {group} is not a consumer group.")
         case Commit() | TxnOffsetCommit() | DeleteOffsets():
@@ -37,4 +40,9 @@ def answer(group: str, request: UnsharedRequest) -> Result:  # noqa: PLR0911 - o
         case Delivered():
             return InstanceRefused(InstanceProblem.UNAVAILABLE, f"group {group!r} became a share group")
         case _:
-            return InstanceRefused(InstanceProblem.GROUP_IN_USE, f"group {group!r} is a share group of Kafka")
+            return InstanceRefused(InstanceProblem.GROUP_IN_USE, f"group {group!r} is a Kafka share group")
+
+
+def _not_a_member(leaving: Leaving) -> LeftMember:
+    unknown = GroupError.UNKNOWN_MEMBER_ID
+    return LeftMember(member_id=leaving.member_id, instance_id=leaving.instance_id, error=unknown)

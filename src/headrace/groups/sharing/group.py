@@ -39,6 +39,7 @@ from headrace.groups.sharing.events import (
     ShareHeartbeat,
     ShareHeartbeatResult,
     ShareOffsetsResult,
+    fault,
 )
 from headrace.groups.sharing.member import Assigned as Given
 from headrace.groups.sharing.member import Sharer, charged
@@ -77,7 +78,7 @@ class ShareGroup:
         self._state_epoch = 0
 
     def restore(self, stored: StoredGroup, turn: Turn) -> None:
-        """Continue from the stored state. Members keep their epochs and get whole sessions."""
+        """Continue from the stored state. Members keep their epochs and get whole sessions. Sets timers only."""
         header = stored.header
         if header is None:
             return
@@ -94,8 +95,9 @@ class ShareGroup:
         self._target.shares = {member_id: dict(member.assigned) for member_id, member in self.members.items()}
         if any(member.epoch != self.target_epoch for member in self.members.values()):
             # The target of the others is not stored. It may have partitions that no member has now.
-            self.epoch = self.target_epoch + 1
-            self._compute(turn)
+            self.epoch = max(self.epoch, self.target_epoch + 1)
+        if self.epoch > self.target_epoch:
+            turn.set_timer(timers.target(), 0)
 
     def take(self, event: ShareEvent | ConsumerRequest | ConsumerNotice, turn: Turn) -> None:
         """Handle one event."""
@@ -138,6 +140,8 @@ class ShareGroup:
             self._moved.came[member.member_id] = self._client(member)
         before = member.stored
         changed = member.update(request) or not self.exists or member.epoch == 0
+        if changed:
+            self._forget_unread()
         changed = self._note(request.topics or (), request.facts) or changed
         self._aim(turn, changed=changed)
         moved = member.epoch != self.target_epoch
@@ -150,7 +154,7 @@ class ShareGroup:
         turn.reply(request.token, self._result(member, whole=whole))
 
     def _problem(self, request: ShareHeartbeat, turn: Turn) -> tuple[GroupError, str] | None:
-        invalid = _invalid(request)
+        invalid = fault(request)
         if invalid:
             return GroupError.INVALID_REQUEST, invalid
         member = self.members.get(request.member_id)
@@ -165,8 +169,8 @@ class ShareGroup:
             )
         if request.member_epoch not in {LEAVE_EPOCH, member.epoch, member.previous_epoch}:
             fenced = (
-                f"The member's epoch {request.member_epoch} is neither the group's {member.epoch} nor the one before "
-                f"it, {member.previous_epoch}. The member must give up its partitions and join again."
+                f"The member epoch {request.member_epoch} is neither the present one ({member.epoch}) nor the previous "
+                f"one ({member.previous_epoch}). The member must give up its partitions and join again."
             )
             return GroupError.FENCED_MEMBER_EPOCH, fenced
         grows = request.member_epoch != LEAVE_EPOCH and (request.topics is not None or request.rack_id is not None)
@@ -175,7 +179,10 @@ class ShareGroup:
     def _no_room(self, request: ShareHeartbeat, member: Sharer | None, turn: Turn) -> tuple[GroupError, str] | None:
         most = self._settings.newer.share_max_size
         if member is None and len(self.members) >= most:
-            return GroupError.GROUP_MAX_SIZE_REACHED, f"The share group has reached its maximum of {most} members."
+            return (
+                GroupError.GROUP_MAX_SIZE_REACHED,
+                f"The share group has reached its maximum capacity of {most} members.",
+            )
         topics: frozenset[str] | tuple[str, ...] | None = request.topics
         rack_id = request.rack_id
         if member is not None:
@@ -267,7 +274,7 @@ class ShareGroup:
             return
         turn.command(assign)
         if self.target_epoch == 0:
-            # A member must not stay at the epoch with which it joins. It has no partitions until the end.
+            # A member must not stay at epoch 0, with which it joins. It has no partitions until the computation ends.
             self._target.apply({}, self.members, self._facts)
             self._move_target(turn)
             self.epoch += 1
@@ -332,7 +339,7 @@ class ShareGroup:
         self._facts = {name: facts for name, facts in self._facts.items() if name in read}
 
     def _keep_states(self, name: str, facts: TopicFacts, turn: Turn) -> None:
-        """Have states for all partitions of a topic."""
+        """Add states for all partitions of a topic."""
         known = self.topics.get(name)
         if known is not None and known.topic_id == facts.topic_id:
             if known.partitions >= facts.partitions:
@@ -345,7 +352,7 @@ class ShareGroup:
         turn.save(SaveField(self.topics[name]))
 
     def _next_state_epoch(self, turn: Turn) -> int:
-        # A group that is deleted and created again goes on: the epoch of its states is the time.
+        # State epochs come from the clock, so that a group that is deleted and created again has later ones.
         self._state_epoch = max(self._state_epoch + 1, turn.now_ms)
         return self._state_epoch
 
@@ -388,7 +395,7 @@ class ShareGroup:
     def _delete_offsets(self, request: DeleteShareOffsets, turn: Turn) -> None:
         if not self.exists or self.members:
             error = GroupError.NON_EMPTY_GROUP if self.exists else GroupError.GROUP_ID_NOT_FOUND
-            message = f"The group {self.name} is not empty." if self.exists else f"Share group {self.name} not found."
+            message = f"The group {self.name} is not empty." if self.exists else f"Group {self.name} not found."
             turn.reply(request.token, ShareOffsetsResult(error=error, message=message))
             return
         states: list[PartitionState] = []
@@ -485,15 +492,3 @@ def _states(topic: StoredShareTopic, indexes: Iterable[int]) -> list[PartitionSt
         PartitionState(topic.topic, topic.topic_id, index, topic.state_epoch(index), topic.begins.get(index))
         for index in indexes
     ]
-
-
-def _invalid(request: ShareHeartbeat) -> str:
-    if not request.member_id.strip():
-        return "MemberId can't be empty."
-    if request.member_epoch < LEAVE_EPOCH:
-        return f"MemberEpoch is {request.member_epoch}, but must be greater than or equal to -1."
-    if request.rack_id is not None and not request.rack_id.strip():
-        return "RackId can't be empty."
-    if request.member_epoch == 0 and not request.topics:
-        return "SubscribedTopicNames must be set in first request."
-    return ""

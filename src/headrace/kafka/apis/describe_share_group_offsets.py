@@ -1,14 +1,15 @@
-"""DescribeShareGroupOffsets (90), versions 0-1: where share groups stand in partitions (KIP-932).
+"""DescribeShareGroupOffsets (90), versions 0-1: start offsets and lag of share groups (KIP-932).
 
 Behavior
-- Without topics, all topics of the group. A group that does not exist, or of another kind, has none.
-- The start offset is the first one that is not done. It is -1 before a member has fetched from the partition.
-- Topics that the client may not describe are left out.
+- Without topics, describes all topics of the group. A group that does not exist, or of another kind, has none.
+- Describes a named partition of an unknown group, topic or partition without an offset and without an error.
+- The start offset is the first offset that is not done. It is -1 before a member has fetched from the partition.
+- Leaves out topics that the client may not describe.
 - A group or partition that is named more than once is described once.
 - Groups that exceed the memory for responses (`headrace.reads.bytes`) in one request are POLICY_VIOLATION.
 
 Version notes
-- 1: lag: records that are not done, in flight or not. -1: unknown (KIP-1226).
+- 1: lag (KIP-1226), the number of records that are not done, including those in flight. -1: unknown.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -19,7 +20,6 @@ from headrace.broker.admin.acl_authorizer import Grants
 from headrace.broker.partition.source import UNCOMMITTED
 from headrace.groups.errors import GroupError
 from headrace.groups.sharing.group import ShareGroup
-from headrace.groups.sharing.model import StoredShareTopic
 from headrace.groups.sharing.state import NOT_BEGUN
 from headrace.kafka.denied import Place, Refusal
 from headrace.kafka.errors import Code, code_of
@@ -84,7 +84,7 @@ async def handle(request: DescribeShareGroupOffsetsRequest, context: RequestCont
     async for asked in context.pace().each(request.groups):
         errors[asked.group_id] = await known.ready(asked.group_id)
         part = known.part(asked.group_id)
-        places = _places_of(part, asked) if isinstance(part, ShareGroup) else {}
+        places = _places_of(part if isinstance(part, ShareGroup) else None, asked)
         sizes[asked.group_id] = _PART_BYTES * sum(map(len, places.values()))
     fitting = await context.reserve_parts(sizes)
 
@@ -95,30 +95,28 @@ async def handle(request: DescribeShareGroupOffsetsRequest, context: RequestCont
         if error is not None:
             return _refused(asked, code_of(error))
         part = known.part(asked.group_id)
-        if not isinstance(part, ShareGroup):
-            return _refused(asked, Code.NONE)
-        places = _places_of(part, asked)
+        group = part if isinstance(part, ShareGroup) else None
+        places = _places_of(group, asked)
         described = [
-            await _topic(part, name, indexes, context) async for name, indexes in context.pace().each(places.items())
+            await _topic(group, name, indexes, context) async for name, indexes in context.pace().each(places.items())
         ]
         return Group(group_id=asked.group_id, topics=described, error_message=None)
 
     return describe
 
 
-def _places_of(group: ShareGroup, asked: Any) -> Mapping[str, Collection[int]]:
-    """Return the partitions to describe by topic, each once."""
+def _places_of(group: ShareGroup | None, asked: Any) -> Mapping[str, Collection[int]]:
+    """Return the partitions to describe by topic, each once. `group` is None if there is no share group of the name."""
     if asked.topics is None:
-        return {name: range(topic.partitions) for name, topic in sorted(group.topics.items())}
+        return {} if group is None else {name: range(topic.partitions) for name, topic in sorted(group.topics.items())}
     return {topic.topic_name: dict.fromkeys(topic.partitions) for topic in asked.topics}
 
 
-async def _topic(group: ShareGroup, name: str, indexes: Collection[int], context: RequestContext) -> Topic:
+async def _topic(group: ShareGroup | None, name: str, indexes: Collection[int], context: RequestContext) -> Topic:
     live = context.broker.topics.find_referred(name)
-    topic = group.topics.get(name)
 
     async def one(index: int) -> Part:
-        return await _partition(group.name, topic, name, index, context)
+        return await _partition(group, name, index, context)
 
     return Topic(
         topic_name=name,
@@ -127,14 +125,18 @@ async def _topic(group: ShareGroup, name: str, indexes: Collection[int], context
     )
 
 
-async def _partition(
-    group: str, topic: StoredShareTopic | None, name: str, index: int, context: RequestContext
-) -> Part:
+async def _partition(group: ShareGroup | None, name: str, index: int, context: RequestContext) -> Part:
+    """Describe one partition. As in Kafka, it is no error that the group, the topic or the partition is unknown."""
     broker = context.broker
     described = Part(partition_index=index, start_offset=NOT_BEGUN, error_message=None)
+    if group is None or name not in group.topics:
+        return described
     try:
         partition = broker.topics.partition(name, index)
-        state = None if topic is None else await broker.shares.look(group, partition)
+    except UnknownTopic:
+        return described
+    try:
+        state = await broker.shares.look(group.name, partition)
         if isinstance(state, SharePosition):
             described.start_offset, described.leader_epoch = state.start, 0
             described.lag = -1 if state.lag is None else state.lag
@@ -144,7 +146,8 @@ async def _partition(
         source = await broker.source(partition)
         described.start_offset = max(state.spso, source.log_start)
         described.leader_epoch = max(source.leader_epoch, 0)
-        described.lag = max(0, source.visible_end(UNCOMMITTED) - described.start_offset - state.done)
+        done = state.done_from(described.start_offset)
+        described.lag = max(0, source.visible_end(UNCOMMITTED) - described.start_offset - done)
     except (TopicError, UnknownTopic) as error:
         described.error_code, described.error_message = code_of(error), str(error)
     return described

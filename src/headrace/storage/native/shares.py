@@ -203,7 +203,15 @@ class RedisShares:
         if start is None:
             # Nothing was delivered, and the group begins before every id.
             start = (await self._consumers.extent(stream)).log_start
-        return SharePosition(start, None if known.undelivered is None else known.undelivered + known.pending)
+        lag = None if known.undelivered is None else known.undelivered + known.pending
+        return SharePosition(start, lag, await self._pending(stream, group) if known.pending else ())
+
+    async def _pending(self, stream: NativeStream, group: str) -> tuple[tuple[str, int], ...]:
+        reply = await self._scripts.shards.at(stream.key).call("XPENDING", stream.key, group)
+        if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOGROUP"):
+            return ()
+        _, _, _, consumers = native_checked(reply)
+        return tuple((name.decode("utf-8", "replace"), int(count)) for name, count in consumers or ())
 
     async def delete(self, stream: NativeStream, group: str) -> bool:
         """See `broker.log_ports.NativeShares`."""
