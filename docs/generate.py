@@ -111,7 +111,7 @@ def settings_page() -> str:
             "`headrace groups alter`, or with a Kafka client that knows the resource type GROUP. For example,",
             "`kafka-configs.sh --entity-type groups` shows and changes it. The broker settings",
             "`group.consumer.min.*`, `group.consumer.max.*` and those of `group.share.*` bound the values.",
-            "If you delete a group, its configuration remains.",
+            "`headrace groups describe` shows what is set. If you delete a group, its configuration remains.",
             "",
             *_keys(GROUP_KEYS, "--add-config"),
         ]

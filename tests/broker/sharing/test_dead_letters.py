@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from structlog.testing import capture_logs
 from tests.harness.logs import opened
 from tests.harness.memory import MemoryStorage
 
@@ -186,6 +187,29 @@ async def test_a_failed_copy_is_repeated_and_nothing_is_lost(world: World, what:
     assert len(await world.found()) == 1
     assert not world.copies.failing
     assert world.topics.counters.failures >= 1
+
+
+async def test_the_log_has_each_reason_once_and_the_end_of_the_failure(world: World) -> None:
+    await world.put([b"a"])
+    core = world.dead("0 0 1x5")
+
+    async def until_failed(times: int) -> None:
+        while world.topics.counters.failures < times:
+            world.clock.advance(60_000)
+            await asyncio.sleep(0.001)
+
+    with capture_logs() as logs:
+        world.copies.look(core)
+        await until_failed(2)
+        await world.create("dlq", allows=False)
+        await until_failed(4)
+        await world.create("dlq")
+        while core.dead_letters():
+            world.clock.advance(60_000)
+            await asyncio.sleep(0.001)
+    reasons = [each["reason"] for each in logs if each["log_level"] == "warning"]
+    assert [each.split(":")[0] for each in reasons] == ["no topic 'dlq'", "topic 'dlq' allows no dead letters"]
+    assert [each["event"] for each in logs if each["log_level"] == "info"] == ["dead letters are copied again"]
 
 
 async def test_without_a_topic_by_now_they_are_only_archived(world: World) -> None:

@@ -35,6 +35,7 @@ def member(running: Server, group: str, topic: str, partitions: int, **more: str
 
 def test_members_of_a_consumer_group_have_epochs_and_targets(headrace: Any, running: Server) -> None:
     headrace.run("topics", "create", "assigned", "--partitions", "3")
+    headrace.run("groups", "alter", "served", "--config", "consumer.session.timeout.ms=50000")
     with member(running, "served", "assigned", 3):
         described = headrace.json("groups", "describe", "served")
         shown = headrace.run("groups", "describe", "served")
@@ -46,7 +47,9 @@ def test_members_of_a_consumer_group_have_epochs_and_targets(headrace: Any, runn
     assert only["partitions"] == only["target"] == [{"topic": "assigned", "partition": each} for each in range(3)]
     assert (only["classic"], only["kind"]) == (False, "consumer")
     assert {each["member"] for each in described["positions"]} == {only["member"]}
-    assert f"type consumer  epoch {described['epoch']}  state stable  protocol uniform" in shown
+    heading, key, *_ = shown.splitlines()
+    assert heading.endswith(f"type consumer  epoch {described['epoch']}  state stable  protocol uniform")
+    assert (key, described["config"]["consumer.session.timeout.ms"]) == ("  consumer.session.timeout.ms=50000", "50000")
 
 
 def test_a_group_that_has_not_followed_its_target_is_reconciling(headrace: Any, running: Server) -> None:
@@ -92,6 +95,8 @@ def test_a_share_group_has_start_offsets(headrace: Any, running: Server) -> None
         sharer.beat(-1)
     [member] = described["members"]
     assert (described["type"], described["protocol"], member["member"]) == ("share", "simple", sharer.member)
+    assert described["config"]["share.auto.offset.reset"] == "earliest"
+    assert "\n  share.auto.offset.reset=earliest\n" in shown
     assert member["partitions"] == [{"topic": "to-do", "partition": 0}]
     assert described["positions"] == [{"topic": "to-do", "partition": 0, "start_offset": 1, "lag": 2}]
     assert "total lag: 2" in shown

@@ -10,6 +10,7 @@ import pytest
 import redis
 from tests.harness.wire import Wire, batch, opened, produce_request
 from tests.kafka.conftest import MAX_REQUEST
+from tests.kafka.sharer import ACCEPT, Sharer, configure
 
 from headrace.broker.runtime import scheduler
 from headrace.broker.runtime.scheduler import CooperativeScheduler
@@ -34,6 +35,8 @@ from headrace.protocol.messages import (
     OffsetCommitRequest,
     OffsetDeleteRequest,
     ProduceRequest,
+    ShareAcknowledgeRequest,
+    ShareFetchRequest,
     SyncGroupRequest,
 )
 from headrace.testing.inprocess import InProcessServer
@@ -264,6 +267,34 @@ def test_a_request_is_answered_in_time_where_redis_is_stopped(
         pass  # the group is just about to go
     assert again <= {0, Code.TOPIC_ALREADY_EXISTS, Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TOPIC_ID,
                      Code.INVALID_PARTITIONS, Code.GROUP_ID_NOT_FOUND}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [ShareAcknowledgeRequest, ShareFetchRequest])
+def test_a_share_session_that_got_a_timeout_can_begin_again(
+    kind: Any, stoppable: Stoppable, client: Wire, topic: str
+) -> None:
+    client.create(topic)
+    configure(client, topic, share_auto_offset_reset="earliest")
+    client.produce(topic, batch(b"one", b"two"))
+    (sharer := Sharer(client, topic, topic)).beat()
+    sharer.fetch(0)
+    given = [kind.AcknowledgementBatch(first_offset=0, last_offset=0, acknowledge_types=[ACCEPT])]
+    base: Any = {}
+    if kind is ShareFetchRequest:
+        parts = [kind.FetchPartition(partition_index=0, acknowledgement_batches=given)]
+        topics = [kind.FetchTopic(topic_id=sharer.topic_id, partitions=parts)]
+        base = dict.fromkeys(("min_bytes", "max_bytes", "max_records", "batch_size", "max_wait_ms"), 1)
+        base["forgotten_topics_data"] = []
+    else:
+        parts = [kind.AcknowledgePartition(partition_index=0, acknowledgement_batches=given)]
+        topics = [kind.AcknowledgeTopic(topic_id=sharer.topic_id, partitions=parts)]
+    request = kind(group_id=topic, member_id=sharer.member, share_session_epoch=1, topics=topics, **base)
+    with stoppable.stopped():
+        answer = answered_at(stoppable, client, request, 2, UNSAID_MS)
+        assert (answer.error_code, answer.responses) == (Code.KAFKA_STORAGE_ERROR, [])
+        assert client.metadata(topic).topics[0].name == topic
+    sharer.session = 0
+    assert sharer.fetch(0).error_code == 0
 
 
 def test_requests_are_carried_out_after_a_timeout(stoppable: Stoppable, client: Wire, topic: str) -> None:

@@ -1,20 +1,23 @@
 """`headrace groups describe`: a group with its members, offsets and lag."""
 
+import contextlib
 from collections.abc import Iterable
 from typing import Any
 
 import click
 import msgspec
 from confluent_kafka import ConsumerGroupState, ConsumerGroupType
-from confluent_kafka.admin import ConsumerGroupDescription
+from confluent_kafka.admin import ConfigEntry, ConfigSource, ConsumerGroupDescription, ResourceType
 
-from headrace.cli import group_lag, newer_groups
+from headrace.cli import configuration, group_lag, newer_groups
 from headrace.cli.client import Client, KafkaServer, client_options, complete_groups
-from headrace.cli.command import command
+from headrace.cli.command import CommandFailed, command
 from headrace.cli.newer_groups import SHARE, NewerGroup, ShareOffset
 from headrace.cli.output import print_json, print_table
 from headrace.groups.classic.states import in_words
 from headrace.text.escaping import quoted, shown
+
+Configuration = dict[str, ConfigEntry]
 
 
 @command(
@@ -30,17 +33,19 @@ def describe(group: str, kafka: KafkaServer, as_json: bool) -> None:
     """Show the members of GROUP, their partitions, committed offsets, log end offsets and lag.
 
     The lag is the number of unread records. Without a committed offset (-), it counts from the log start offset. The
-    group is as many seconds behind as the next record is old, which needs the right to read the topic.
+    seconds behind are the age of the next record. To see them, you need the right to read the topic.
 
-    Members of a consumer group have an epoch, and a target: the number of partitions that they will have. A share group
-    has start offsets: all records before them are done.
+    A member of a consumer group has an epoch, and a target, which is the number of partitions that it should have. All
+    records before the start offset of a share group are done. The line after the first one shows what `groups alter`
+    has set. JSON has the complete configuration, or null if you may not read it.
     """
     client = Client(kafka)
     found = client.result(client.admin.describe_consumer_groups([group])[group], f"describe group {quoted(group)}")
     # Redis has positions of a share group on a native topic, too.
     shared = newer_groups.share_group(kafka, client, group) if found.state == ConsumerGroupState.DEAD else None
     if shared is not None:
-        _show_shared(group, shared, newer_groups.share_offsets(kafka, group), as_json)
+        config = _configuration(client, group)
+        _show_shared(group, shared, config, newer_groups.share_offsets(kafka, group), as_json)
         return
     committed = group_lag.positions(client, group)
     if found.state == ConsumerGroupState.DEAD and not committed:
@@ -48,10 +53,28 @@ def describe(group: str, kafka: KafkaServer, as_json: bool) -> None:
     newer = newer_groups.consumer_group(kafka, group) if found.type == ConsumerGroupType.CONSUMER else None
     members = group_lag.members(found)
     group_offsets = group_lag.group_offsets(client, group, committed, members)
+    config = _configuration(client, group) if newer is not None else None
     if as_json:
-        print_json(_answer(group, found, newer, members, group_offsets))
+        print_json(_answer(group, found, newer, config, members, group_offsets))
     else:
-        _print(group, found, newer, members, group_offsets)
+        _print(group, found, newer, config, members, group_offsets)
+
+
+def _configuration(client: Client, group: str) -> Configuration | None:
+    # Another broker may have no configurations of groups.
+    with contextlib.suppress(CommandFailed):
+        return configuration.read(client, ResourceType.GROUP, group)
+    return None
+
+
+def _values(config: Configuration | None) -> dict[str, str | None] | None:
+    return None if config is None else {key: entry.value for key, entry in config.items()}
+
+
+def _print_configuration(config: Configuration | None) -> None:
+    for key, entry in (config or {}).items():
+        if ConfigSource(entry.source) is ConfigSource.GROUP_CONFIG:
+            click.echo(f"  {shown(key)}={shown(entry.value)}")
 
 
 def whole(seconds: float | None) -> str | None:
@@ -103,7 +126,9 @@ def _print_newer_members(group: NewerGroup) -> None:
     print_table(columns, rows)
 
 
-def _show_shared(group: str, found: NewerGroup, offsets: list[ShareOffset], as_json: bool) -> None:
+def _show_shared(
+    group: str, found: NewerGroup, config: Configuration | None, offsets: list[ShareOffset], as_json: bool
+) -> None:
     lag = sum(each.lag or 0 for each in offsets)
     if as_json:
         print_json(
@@ -115,6 +140,7 @@ def _show_shared(group: str, found: NewerGroup, offsets: list[ShareOffset], as_j
                 "coordinator": found.coordinator,
                 "epoch": found.epoch,
                 "target_epoch": found.target_epoch,
+                "config": _values(config),
                 "members": _newer_members(found),
                 "positions": msgspec.to_builtins(offsets),
             }
@@ -124,6 +150,7 @@ def _show_shared(group: str, found: NewerGroup, offsets: list[ShareOffset], as_j
         f"group {shown(group)}  type {SHARE}  state {in_words(found.state)}  protocol {shown(found.assignor or None)}  "
         f"epoch {found.epoch}"
     )
+    _print_configuration(config)
     if found.members:
         click.echo()
         _print_newer_members(found)
@@ -147,6 +174,7 @@ def _answer(
     group: str,
     found: ConsumerGroupDescription,
     newer: NewerGroup | None,
+    config: Configuration | None,
     members: list[group_lag.Member],
     group_offsets: list[group_lag.CommittedOffset],
 ) -> dict[str, object]:
@@ -159,7 +187,12 @@ def _answer(
         "coordinator": f"{coordinator.host}:{coordinator.port}" if coordinator else None,
     }
     if newer is not None:
-        answer |= {"epoch": newer.epoch, "target_epoch": newer.target_epoch, "members": _newer_members(newer)}
+        answer |= {
+            "epoch": newer.epoch,
+            "target_epoch": newer.target_epoch,
+            "config": _values(config),
+            "members": _newer_members(newer),
+        }
     else:
         answer["members"] = [
             {
@@ -185,6 +218,7 @@ def _print(
     group: str,
     found: ConsumerGroupDescription,
     newer: NewerGroup | None,
+    config: Configuration | None,
     members: list[group_lag.Member],
     group_offsets: list[group_lag.CommittedOffset],
 ) -> None:
@@ -193,6 +227,7 @@ def _print(
     state = "known to Redis only" if found.state == ConsumerGroupState.DEAD else f"state {_state(found, newer)}"
     kind = "" if newer is None else f"type consumer  epoch {newer.epoch}  "
     click.echo(f"group {shown(group)}  {kind}{state}  protocol {protocol}")
+    _print_configuration(config)
     if newer is not None and newer.members:
         click.echo()
         _print_newer_members(newer)

@@ -2,12 +2,12 @@
 
 Behavior
 - Accepts, releases or rejects acquired records. The list of a partition counts as a whole, or not at all.
-- The response follows when the outcome is stored. Without a response of storage, COORDINATOR_NOT_AVAILABLE follows, and
-  the records stay acquired until their locks end.
-- Session epoch -1 ends the session: everything that the member still holds is available again.
+- Responds after the outcome is stored. If storage does not respond, returns COORDINATOR_NOT_AVAILABLE, and the records
+  stay acquired until their locks end.
+- Session epoch -1 ends the session and releases all records of the member.
 
 Version notes
-- 2: renewal of locks (KIP-1222), if the request says so and `share.renew.acknowledge.enable` allows it.
+- 2: renewal of locks (KIP-1222), if the request has it and `share.renew.acknowledge.enable` allows it.
 """
 
 from collections.abc import Iterator
@@ -49,8 +49,9 @@ _no_topics = parts("topics", _places, _no, "responses", always=True)
 
 
 def _take_out(request: ShareAcknowledgeRequest, context: RequestContext, refused: Refused) -> Steps:
-    group = any(kind is ResourceType.GROUP for kind, _ in refused)
-    return (_no_group if group else _no_topics)(request, context, refused)
+    # A timeout refuses everything: the session of the member cannot go on as if it had a response.
+    group = refused.first(((ResourceType.GROUP, request.group_id or ""),))
+    return (_no_topics if group is None else _no_group)(request, context, refused)
 
 
 @register(
