@@ -1,7 +1,7 @@
 """A consumer group of all APIs, with one name and one set of committed offsets.
 
 The classic part is Kafka's group. Each balanced section assigns one topic to OCI instances. A group of a newer kind has
-a part for its members (`groups.kinds`), who share partitions with instances (decision 0150). All share committed
+a part for its members (`groups.kinds`), which share partitions with instances (decision 0150). All share committed
 offsets.
 """
 

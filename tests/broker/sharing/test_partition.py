@@ -360,8 +360,9 @@ async def test_each_lock_ends_in_its_time(world: World) -> None:
 
 async def test_records_below_the_log_start_are_done_at_once(world: World) -> None:
     await world.fetch("a", 2)
+    await world.ack("a", 1, 1)
     await world.log.delete_before(4)
-    assert world.share.start == 4
+    assert (world.share.start, world.share.lag) == (4, 4)
     assert await world.ack("a", 0, 1) is None
     assert await world.fetch("b", 2) == [(4, 5, 1)]
     assert await world.ack("b", 4, 5) is None

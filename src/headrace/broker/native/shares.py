@@ -1,7 +1,7 @@
 """One partition of a native topic in one share group: the Redis consumer group of the group's name.
 
-Redis decides which member has which records, so nothing is loaded or stored here. A lock ends by Redis' clock without
-a notification. Locks of Redis programs and of other brokers are looked for once a second.
+Redis decides which member has which records, so nothing is loaded or stored here. A lock ends by the clock of Redis,
+without a notification. A broker searches once a second for ended locks of Redis programs and of other brokers.
 """
 
 import asyncio
@@ -142,7 +142,7 @@ class NativeShare:
         )
 
     def has_some(self) -> bool:
-        """Whether a fetch would find something, as far as memory tells."""
+        """Whether a fetch would find records, by the state in memory."""
         return self._news or self._due_ms() <= self._clock.ticks_ms()
 
     async def fetch(self, member: str, most_records: int, most_bytes: int, *, exact: bool) -> ShareFound:
@@ -212,7 +212,7 @@ class NativeShare:
 
         `renewing`: whether it may renew locks.
         """
-        # Types for more records than it may have, one by one, are costly.
+        # Single types for more records than a member may have are costly.
         if not _is_member(member) or sum(len(batch.types) for batch in batches) > _MOST_HELD:
             return AckProblem.INVALID_RECORD_STATE
         if not are_valid(batches, renewing=renewing and self._config().share_renew_acknowledge_enable):
@@ -249,7 +249,7 @@ class NativeShare:
         await self.acknowledge(member, given, renewing=False)
 
     def release(self, member: str) -> None:
-        """Make everything that a member holds available again."""
+        """Release all records of a member."""
         if _is_member(member) and not self.log.deleted:
             task = asyncio.get_running_loop().create_task(self._release(member))
             self._releases.add(task)

@@ -32,7 +32,7 @@ class Refused(Exception):
 
 
 def fault(request: ConsumerHeartbeat, limits: NewerGroupSettings) -> tuple[GroupError, str] | None:
-    """Return what is wrong with a request in any group, with Kafka's message."""
+    """Return the error of a request that is invalid in any group, with Kafka's message."""
     try:
         _check_fields(request, limits)
     except Refused as refused:
@@ -110,7 +110,7 @@ def changes_nothing(group: Membership, request: ConsumerHeartbeat) -> bool:
 
 
 def waits(group: Membership, member: Member) -> bool:
-    """Return whether a member should ask again soon."""
+    """Return whether a member should send its next heartbeat soon."""
     unmatched = bool(member.pattern) and member.matched is None
     return member.state is not MemberState.STABLE or group.holdings.outdated or unmatched
 
@@ -180,7 +180,7 @@ def _leave(group: Membership, rules: Rules, request: ConsumerHeartbeat, turn: Tu
         group.remove(member, turn)
         aim(group, rules, turn)
     else:
-        # It has given up everything. What is still its target waits for its successor.
+        # It has given up everything. Its target stays for its successor.
         group.holdings.give_up(member.member_id, member.revoking)
         member.revoking = {}
         member.renew(member.epoch, MemberState.STABLE)
@@ -199,7 +199,7 @@ def _beat(group: Membership, rules: Rules, request: ConsumerHeartbeat, turn: Tur
     else:
         _check_epoch(group, member, request)
         if request.connection < member.connection:
-            # Its client has another connection, and does not get what this request would change.
+            # Its client has another connection, and would not get the new assignment.
             return _response(group, member, request, moved=False)
         acknowledges = request.member_epoch in (JOIN_EPOCH, member.epoch)
         _check_room(member, request, turn)
@@ -256,7 +256,7 @@ def _check_room(member: Member, request: ConsumerHeartbeat, turn: Turn) -> None:
 
 
 def _update(group: Membership, rules: Rules, member: Member, request: ConsumerHeartbeat, turn: Turn) -> None:
-    """Apply what a request says about its member."""
+    """Apply the subscription and details of a request to its member."""
     member.connection = max(member.connection, request.connection)
     resubscribed = request.member_id not in group.holdings.members
     if request.topics is not None and request.topics != member.topics:

@@ -1,8 +1,8 @@
 """One partition of a share group: which member holds which records, and what is done.
 
 A decision (`acknowledge`, `release_member`, `expire`) counts after it is stored: `prepare` begins the only write in
-flight, `stored` or `lost` ends it. Acquisitions are not stored. After `lost`, acknowledgements have failed, and their
-records stay acquired until their locks end. The next write contains everything.
+flight, and `stored` or `lost` ends it. Acquisitions are not stored. After `lost`, acknowledgements have failed, and
+their records stay acquired until their locks end. The next write contains the whole state.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,7 +27,7 @@ class ShareSettings(msgspec.Struct, frozen=True):
 
 
 class AcknowledgeType(Enum):
-    """What happens to a record."""
+    """Outcome of an acknowledgement."""
 
     GAP = 0
     ACCEPT = 1
@@ -46,7 +46,7 @@ class AckProblem(Enum):
 
 
 class AckBatch(NamedTuple):
-    """Acknowledgements of offsets in succession."""
+    """Acknowledgements of consecutive offsets."""
 
     first: int
     last: int
@@ -250,7 +250,7 @@ class SharePartition:
         return None
 
     def release_member(self, member: str) -> None:
-        """Release everything that a member holds."""
+        """Release all records of a member."""
         self._runs.replace(
             [
                 # An ended lock: after a lost write, `expire` decides again.
@@ -276,7 +276,7 @@ class SharePartition:
         self._runs.replace([run.decided(self._after(run)) for run in self._runs if run.held and run.until <= now])
 
     def dead_lettered(self, first: int, last: int) -> None:
-        """Mark records as done that have been copied."""
+        """Mark copied records as done."""
         self._runs.replace(
             [
                 run.decided(RecordState.DONE)
