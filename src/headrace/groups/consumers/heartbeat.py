@@ -68,6 +68,13 @@ def _check_fields(request: ConsumerHeartbeat, limits: NewerGroupSettings) -> Non
         )
 
 
+def has_room(request: ConsumerHeartbeat, turn: Turn) -> bool:
+    """Return whether the server has memory for a new member."""
+    member = Member(request)
+    member.topics = request.topics or ()
+    return turn.may_grow(member.charged())
+
+
 def heartbeat(group: Membership, rules: Rules, request: ConsumerHeartbeat, turn: Turn) -> None:
     """Answer a heartbeat without a `fault`."""
     if changes_nothing(group, request):
@@ -229,15 +236,13 @@ def _is_full(request: ConsumerHeartbeat) -> bool:
 def _enter(group: Membership, rules: Rules, request: ConsumerHeartbeat, turn: Turn) -> Member:
     owner = None if request.instance_id is None else group.instance(request.instance_id)
     member = Member(request)
-    member.topics = request.topics or ()
     full = owner is None and len(group) >= rules.limits.consumer_max_size
-    if full or not turn.may_grow(member.charged()):
+    if full or not has_room(request, turn):
         raise Refused(
             GroupError.GROUP_MAX_SIZE_REACHED,
             f"The consumer group has reached its maximum capacity of {rules.limits.consumer_max_size} members.",
         )
     if owner is None:
-        member.topics = ()
         group.add(member)
     else:
         turn.cancel_timer(timers.session(owner.member_id))
