@@ -11,7 +11,15 @@ from headrace.records.markers import Marker
 from headrace.topics.model import Append, Appended
 
 
-def sent(sequence: int, *, epoch: int = 0, producer: int = 7, count: int = 1, transaction: str | None = "id") -> Append:
+def sent(
+    sequence: int,
+    *,
+    epoch: int = 0,
+    producer: int = 7,
+    count: int = 1,
+    transaction: str | None = "id",
+    adds: bool = False,
+) -> Append:
     records = [(None, b"value", 1_000, ())] * count
     made = build(
         records,
@@ -20,7 +28,7 @@ def sent(sequence: int, *, epoch: int = 0, producer: int = 7, count: int = 1, tr
         base_sequence=sequence,
         transactional=transaction is not None,
     )
-    return Append(made, count, 1_000, producer, epoch, sequence, transaction)
+    return Append(made, count, 1_000, producer, epoch, sequence, transaction, adds)
 
 
 class Coordinator:

@@ -9,6 +9,7 @@ from headrace.groups.configs import MigrationPolicy, NewerGroupSettings
 from headrace.groups.consumer_subscription import assignment
 from headrace.groups.errors import GroupError
 from headrace.groups.model import GroupKind, TopicFacts
+from headrace.groups.turn import Room
 
 
 @pytest.fixture
@@ -140,3 +141,13 @@ def test_a_cooperative_member_keeps_what_it_may_still_read(ctx: MixedContext) ->
         one: (0, 1),
         two: (2, 3),
     }
+
+
+def test_a_consumer_that_is_refused_leaves_the_classic_group_as_it_was(ctx: MixedContext) -> None:
+    """It asks again and again: members must not rebalance each time."""
+    (old,) = ctx.classic({"a": [0, 1, 2, 3]})
+    generation = ctx.group.generation
+    ctx.room = Room(members=100, offsets=1 << 20)
+    assert ctx.refused(ctx.enter("C")) is GroupError.GROUP_MAX_SIZE_REACHED
+    assert (ctx.whole.kind, ctx.group.state) == (GroupKind.CLASSIC, GroupState.STABLE)
+    assert ctx.error_of(old, generation) is None

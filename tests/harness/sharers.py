@@ -14,6 +14,7 @@ from headrace.groups.model import GroupSettings, TopicFacts
 from headrace.groups.sharing.events import AlterShareOffsets, ShareHeartbeat, ShareHeartbeatResult
 from headrace.groups.snapshot import Snapshot
 from headrace.groups.timers import TimerKey
+from headrace.groups.turn import UNBOUNDED
 from headrace.machines.effects import CancelTimer, Now, Persist, Reply, SetTimer
 
 NAME = "workers"
@@ -27,6 +28,8 @@ class ShareContext:
         self.settings = settings or GroupSettings()
         self.configs = Configs(config)
         self.now_ms = 1_000_000
+        self.room = UNBOUNDED
+        """The server's free memory."""
         self.storage = Snapshot.empty(NAME)
         self.topics: dict[str, TopicFacts] = {}
         self.timers: dict[TimerKey, int] = {}
@@ -80,7 +83,7 @@ class ShareContext:
 
     def post(self, event: Event) -> None:
         """Handle an event."""
-        self._carry_out(self.group.handle(event, self._now))
+        self._carry_out(self.group.handle(event, self._now, room=self.room))
 
     def drop(self, topic: str) -> None:
         """Delete a topic."""

@@ -166,7 +166,8 @@ def share_lag(partition: Partition, state: ShareState) -> int | None:
     """Return the number of records that are not done by a stored state. None: another broker leads the partition."""
     if partition.leader is not None:
         return None
-    return max(0, partition.visible_end(ISOLATION) - max(state.spso, partition.log_start) - state.done)
+    start = max(state.spso, partition.log_start)
+    return max(0, partition.visible_end(ISOLATION) - start - state.done_from(start))
 
 
 def lag_of(broker: Broker, runner: GroupRunner, topics: Iterable[str]) -> int | None:

@@ -78,7 +78,7 @@ def write_share_lags(page: Exposition, lags: TimeLags) -> Iterator[None]:
 
 
 def write_shares(page: Exposition, brokers: Brokers) -> Iterator[None]:
-    """Add the sessions of share consumers, the records that they hold, and what became of records."""
+    """Add the sessions of share consumers, the records that they hold, and the totals of deliveries."""
     for cluster, broker in brokers:
         page.sample(families.SHARE_SESSIONS, len(broker.shares.sessions), labels(cluster=cluster))
     for family, value in _TOTALS:

@@ -113,19 +113,19 @@ class NewerGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rules(NamedTuple):
-    """What applies to a newer group."""
+    """Limits and configuration of a newer group."""
 
     limits: NewerGroupSettings
     config: GroupConfig
 
 
 class Configs:
-    """Configurations of the groups of one virtual cluster. A reader keeps the object and asks it each time."""
+    """Configurations of the groups of one virtual cluster. A reader keeps the object and calls it each time."""
 
     def __init__(self, default: GroupConfig | None = None) -> None:
         """`default` applies to groups without their own configuration: here, to all."""
         self.default = default or GroupConfig()
 
     def of(self, group: str) -> GroupConfig:
-        """Return the effective configuration of a group, which need not exist."""
+        """Return the effective configuration of a group, which may not exist."""
         return self.default

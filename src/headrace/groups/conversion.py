@@ -59,7 +59,7 @@ def upgrade(
     if refused or classic.size >= limits.consumer_max_size:
         return GroupError.GROUP_ID_NOT_FOUND
     if classic.state is not GroupState.STABLE:
-        # It is not known what its members have. The client asks again.
+        # The partitions of its members are not known. The client retries.
         return GroupError.COORDINATOR_NOT_AVAILABLE
     members = []
     stored = classic.stored_members()
@@ -117,7 +117,7 @@ def _as_consumer(
     for name in sorted(assigned.keys() | {name for name in kept if kept[name]}):
         found = facts(name)
         if found is None:
-            # Its partitions must not be granted to others. The client asks again.
+            # Its partitions must not be granted to others. The client retries.
             return GroupError.COORDINATOR_NOT_AVAILABLE
         count, topic_id = found.partitions, found.topic_id
         due = tuple(sorted(each for each in set(assigned.get(name, ())) if each < count))

@@ -1,7 +1,7 @@
 """A consumer group of all APIs, with one name and one set of committed offsets.
 
 The classic part is Kafka's group. Each balanced section assigns one topic to OCI instances. A group of a newer kind has
-a part for its members (`groups.kinds`), who share partitions with instances (decision 0150). All share committed
+a part for its members (`groups.kinds`), which share partitions with instances (decision 0150). All share committed
 offsets.
 """
 
@@ -236,9 +236,9 @@ class Group:
             turn.refuse(request, *wrong)
             return
         before = self.balanced.part
-        part = before or self._begun(request.member_epoch, turn)
+        part = before or self._begun(request, turn)
         if isinstance(part, GroupError):
-            turn.refuse(request, part, f"Group {self.name} not found.")
+            turn.refuse(request, part, f"Group {self.name} not found." if part is GroupError.GROUP_ID_NOT_FOUND else "")
             return
         self.balanced.part = part
         if request.member_epoch == JOIN_EPOCH:
@@ -249,11 +249,14 @@ class Group:
             self._sections.follow_holdings(turn)
             self.balanced.part = before
 
-    def _begun(self, member_epoch: int, turn: Turn) -> ConsumerGroup | GroupError:
+    def _begun(self, request: ConsumerRequest, turn: Turn) -> ConsumerGroup | GroupError:
         """Return the part for a first consumer, or why there is none."""
-        if member_epoch != JOIN_EPOCH:
+        if request.member_epoch != JOIN_EPOCH:
             return GroupError.GROUP_ID_NOT_FOUND
         if self.classic.state is not GroupState.EMPTY:
+            if not heartbeat.has_room(request, turn):
+                # A conversion for a refused member would let the others rebalance.
+                return GroupError.GROUP_MAX_SIZE_REACHED
             return conversion.upgrade(self.classic, self._settings.newer, self._configs, self._facts, turn)
         return ConsumerGroup(self.name, self._settings.newer, self._configs, self.classic.generation)
 

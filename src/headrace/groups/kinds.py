@@ -1,6 +1,6 @@
 """Parts of a group with members of a newer kind: a consumer group or a share group.
 
-`groups.group` chooses the part of an event. A share group excludes all other members, see `sharing.exclusion`.
+`groups.group` chooses the part for an event. A share group excludes all other members (`sharing.exclusion`).
 """
 
 from collections.abc import Iterable

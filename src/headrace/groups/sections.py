@@ -1,7 +1,7 @@
 """Sections of a group and their instances, next to members of Kafka's protocols (decision 0150).
 
-While there are consumers, the consumer group decides about the partitions of all sections. Otherwise each section
-decides alone.
+While the group has consumers, the consumer group assigns the partitions of all sections. Otherwise each section assigns
+its own.
 """
 
 from msgspec import structs
@@ -39,7 +39,7 @@ from headrace.machines.effects import Now
 
 
 class Sections:
-    """What instances do in a group."""
+    """Handles requests of instances in a group."""
 
     def __init__(
         self,
@@ -67,12 +67,12 @@ class Sections:
         return self._others.part
 
     def share(self) -> None:
-        """Let the consumer group decide about the partitions of all sections."""
+        """Let the consumer group assign the partitions of all sections."""
         if self.consumers is not None:
             self.consumers.instances.attach(self._facts)
 
     def follow_holdings(self, turn: Turn) -> None:
-        """Grant instances what became free. Sections decide alone if there are no consumers."""
+        """Grant free partitions to instances. Detach the sections if there are no consumers."""
         part = self.consumers
         if part is not None:
             if part.is_used:
@@ -103,7 +103,7 @@ class Sections:
             self._join_classic(section, request, turn)
         if section is None and isinstance(request, CreateCursor) and request.starts is not None:
             consumers, topic = self.consumers, request.topic
-            # Members may have read on from where they begin without a committed offset.
+            # Members may have read records after the offset at which they begin without a committed offset.
             members = range(topic.partitions) if self._classic.state is not GroupState.EMPTY else ()
             taken = members if consumers is None else consumers.taken(topic.name)
             section = BalancedGroup.create(
@@ -140,7 +140,7 @@ class Sections:
                 self.share()
                 return
             if found is GroupError.COORDINATOR_NOT_AVAILABLE:
-                message = f"consumers of Kafka in group {self._name!r} are rebalancing: try again"
+                message = f"Kafka consumers in group {self._name!r} are rebalancing: try again"
                 raise InstanceError(InstanceProblem.UNAVAILABLE, message)
         creates = section is None and isinstance(request, CreateCursor)
         if creates and conversion.may_share(self._classic, self._settings.newer):
@@ -148,7 +148,7 @@ class Sections:
             return
         # A commit without offsets adds no member.
         if section is None or isinstance(request, Get | Beat | Update):
-            raise InstanceError(InstanceProblem.GROUP_IN_USE, f"consumers of Kafka are in group {self._name!r}")
+            raise InstanceError(InstanceProblem.GROUP_IN_USE, f"group {self._name!r} has Kafka consumers")
 
     def _unknown(self, request: InstanceRequest) -> InstanceError:
         return InstanceError(InstanceProblem.UNKNOWN_GROUP, f"no group {self._name!r} on {request.topic.name!r}")
@@ -205,4 +205,4 @@ class Sections:
 
 def _forgotten(name: str) -> InstanceRefused:
     """A get's plan was discarded with unstored state."""
-    return InstanceRefused(InstanceProblem.UNAVAILABLE, f"group {name!r} was created again in the meantime: try again")
+    return InstanceRefused(InstanceProblem.UNAVAILABLE, f"group {name!r} was deleted and created again: try again")

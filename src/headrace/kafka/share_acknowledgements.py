@@ -62,7 +62,7 @@ async def acknowledge(
         else:
             problem = await share.acknowledge(session.member_id, given[place], renewing=renewing)
         if share is not None and isinstance(problem, UnknownTopic):
-            # Clients may name any partition. The table must not keep those that the group does not have.
+            # Clients may name any partition. The table must not keep partitions that the group does not have.
             shares.forget(share)
         if isinstance(problem, AckProblem):
             return _PROBLEMS[problem], _WHY[problem]
@@ -75,11 +75,11 @@ async def acknowledge(
 
 
 _WHY = {
-    AckProblem.INVALID_RECORD_STATE: "a record is not acquired, or by another member, or its lock has ended",
-    AckProblem.INVALID_REQUEST: "the acknowledgements are out of order or malformed, or of records not acquired yet",
+    AckProblem.INVALID_RECORD_STATE: "a record is not acquired by this member, or its lock has ended",
+    AckProblem.INVALID_REQUEST: "the acknowledgements are malformed, out of order, or of records never acquired",
 }
 
 
 def _code_of(error: Exception | None) -> Code:
-    # The write has no outcome, or had none before its time was over. Records stay acquired until their locks end.
+    # Storage has not responded, or not in time. Records stay acquired until their locks end.
     return Code.COORDINATOR_NOT_AVAILABLE if isinstance(error, StorageUnavailable) else code_of(error)

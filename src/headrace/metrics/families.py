@@ -193,14 +193,14 @@ GROUP_REBALANCES = Family(
     "headrace_group_rebalances_total",
     Kind.COUNTER,
     ("group",),
-    "Generations of a group, one per rebalance; epochs of a group whose partitions the server assigns.",
+    "Generations of a group, one per rebalance. For a consumer group or a share group, its epochs.",
 )
 GROUP_ASSIGNMENTS = Family(
     "headrace_group_assignment_duration_seconds",
     Kind.HISTOGRAM,
     (),
-    "Time of the events in which this server computed the assignment of a group. Classic groups have none: a member "
-    "assigns their partitions.",
+    "Time of events in which this server computed the assignment of a group. Without classic groups, whose members "
+    "assign the partitions.",
 )
 SHARE_SESSIONS = Family("headrace_share_sessions", Kind.GAUGE, (), "Sessions of share consumers with this broker.")
 SHARE_HELD = Family(
@@ -214,16 +214,16 @@ SHARE_ACQUIRED = Family(
     "headrace_share_acquired_records_total",
     Kind.COUNTER,
     (),
-    "Records that members of share groups acquired. A record counts each time.",
+    "Records that members of share groups acquired. A record counts with each delivery.",
 )
 SHARE_REDELIVERED = Family(
-    "headrace_share_redelivered_records_total", Kind.COUNTER, (), "Of these, records that were delivered before."
+    "headrace_share_redelivered_records_total", Kind.COUNTER, (), "Acquired records that had been delivered before."
 )
 SHARE_EXPIRED = Family(
     "headrace_share_lock_timeouts_total",
     Kind.COUNTER,
     (),
-    "Records whose lock ended before an acknowledgement. Without native topics.",
+    "Records whose lock ended without an acknowledgement. Without native topics.",
 )
 SHARE_GIVEN_UP = Family(
     "headrace_share_delivery_limits_total",
@@ -236,7 +236,7 @@ GROUP_LAG = Family(
     Kind.GAUGE,
     ("group", "topic", "partition"),
     "Records that a group has not read, in each partition of topics with its committed offsets or members; from "
-    "the log start offset without a committed offset. Of a share group: records that are not done. Native topics have "
+    "the log start offset without a committed offset. For a share group, records that are not done. Native topics have "
     "series of share groups only, because their offsets do not count records.",
 )
 
@@ -245,7 +245,7 @@ GROUP_LAG_SECONDS = Family(
     Kind.GAUGE,
     ("group", "topic", "partition"),
     "Age of the record that a group reads next: the seconds that it is behind. 0 if it has read everything. If the "
-    "record is in the archive, the age of the first record in Redis. Of a share group: the age of the first record "
+    "record is in the archive, the age of the first record in Redis. For a share group, the age of the first record "
     "that is not done.",
 )
 
@@ -392,7 +392,7 @@ DEAD_LETTER_FAILURES = Family(
     "headrace_dead_letter_failures_total",
     Kind.COUNTER,
     (),
-    "Failed attempts to copy dead letters. The log of the server has the reasons, and the records wait.",
+    "Failed attempts to copy dead letters. The server logs the reason, and repeats the copy.",
 )
 DEAD_LETTERS_WAITING = Family(
     "headrace_dead_letters_waiting",

@@ -9,6 +9,7 @@ from tests.harness.memory import MemoryStorage
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.coordinator.coordination import Coordination
 from headrace.broker.coordinator.groups import GroupCoordinator
+from headrace.broker.coordinator.subscribed_topics import NoTopics
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.groups.errors import GroupError
 from headrace.groups.model import GroupKind, GroupSettings, TopicFacts
@@ -110,3 +111,37 @@ async def test_states_of_a_topic_that_was_deleted_during_a_restart_go(
     assert (stored.fields, stored.header is None) == ((), False)
     missing = await known.gone(stored)
     assert missing == []
+
+
+class Topics(NoTopics):
+    """One topic, once it is created."""
+
+    found: TopicFacts | None = None
+
+    def facts(self, name: str) -> TopicFacts | None:
+        return self.found if name == "flights" else None
+
+
+async def test_a_topic_that_is_created_while_its_first_member_joins_is_assigned(
+    storage: MemoryStorage, clock: ManualClock, partition: LeaderPartition
+) -> None:
+    topics = Topics()
+    table = GroupCoordinator(storage.groups, clock, GroupSettings(), lambda _: partition, topics=topics)
+    await asked(table, beat("A", 0))
+    answers = storage.groups.answers = asyncio.Event()
+    leaving = asyncio.ensure_future(asked(table, beat("A", -1)))
+    await asyncio.sleep(0)
+    unknown = ShareHeartbeat(token=object(), member_id="B", member_epoch=0, topics=("flights",))
+    joining = asyncio.ensure_future(asked(table, unknown))
+    await asyncio.sleep(0)
+    topics.found = TopicFacts(FLIGHTS, 2)
+    table.topic_changed("flights")
+    for _ in range(10):
+        await asyncio.sleep(0)
+    answers.set()
+    await leaving
+    joined = await joining
+    for _ in range(10):
+        await asyncio.sleep(0)
+    found = await asked(table, beat("B", joined.member_epoch))
+    assert found.assignment == ((FLIGHTS, (0, 1)),)

@@ -53,6 +53,39 @@ async def test_a_confirmation_from_before_the_marker_is_void(log: Log) -> None:
         log.append(sent(0, transaction=None))
 
 
+@pytest.mark.parametrize("records", [0, 1])
+async def test_the_next_transaction_outlasts_a_late_marker(log: Log, records: int) -> None:
+    """EndTxn of the second protocol may respond before the markers, and the producer goes on in the next epoch."""
+    log.stored(*(sent(number, adds=True) for number in range(records)), number=4)
+    log.results.clear()
+    log.append(sent(0, epoch=1, adds=True), sent(1, epoch=1, adds=True))
+    log.end(epoch=1, number=4)
+    log.storage.logs.answer()
+    assert log.results == [], "it still waits for its coordinator"
+    log.coordinator.answer(5)
+    log.storage.logs.answer()
+    first = 2 * records  # the record of the first transaction, and its marker
+    assert log.results == [Appended(first), Appended(first + 1)]
+    assert log.ends == (first + 2, first)
+
+
+@pytest.mark.parametrize("number", [3, 4])
+async def test_a_confirmation_of_the_transaction_that_has_ended_is_void(log: Log, number: int) -> None:
+    log.append(sent(0, epoch=1, adds=True))
+    log.end(epoch=1, number=4)
+    log.coordinator.answer(number)
+    [rejected] = log.results
+    assert isinstance(rejected, TransactionUnverified)
+    assert log.ends == (0, 0)
+
+
+async def test_batches_of_the_epoch_that_has_ended_do_not_wait(log: Log) -> None:
+    log.append(sent(0, adds=True))
+    log.end(epoch=1, number=4)
+    [rejected] = log.results
+    assert isinstance(rejected, TransactionUnverified)
+
+
 async def test_a_confirmation_by_an_earlier_coordinator_is_void(log: Log) -> None:
     log.append(sent(0))
     log.coordinator.answer(4)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from tests.harness.logs import appended, opened
@@ -78,6 +79,11 @@ class World:
     async def _begin(self, log: LeaderPartition, config: GroupConfig) -> int:
         del config
         return log.log_end - 2
+
+    async def altering(self, log: LeaderPartition, config: GroupConfig) -> int:
+        del config
+        await self.storage.shares.init(STREAM, "other", ShareState(2, 5))
+        return log.log_end
 
     async def fetch(self, member: str, records: int = 500, *, exact: bool = False) -> list[tuple[int, int, int]]:
         found: ShareFound = await self.share.fetch(member, records, 1 << 20, exact=exact)
@@ -338,3 +344,83 @@ async def test_what_is_closed_while_it_is_loaded_serves_no_one(world: World, mon
     assert not (await other.fetch("b", 500, 1 << 20, exact=False)).acquired
     with pytest.raises(UnknownTopic):
         await other.ready()
+
+
+async def test_each_lock_ends_in_its_time(world: World) -> None:
+    await world.fetch("a", 2)
+    world.clock.advance(6_000)
+    assert await world.fetch("b", 2) == [(2, 3, 1)]
+    world.clock.advance(4_000)
+    await settled()
+    assert await world.fetch("c", 2) == [(0, 1, 2)]
+    world.clock.advance(6_000)
+    await settled()
+    assert await world.fetch("d", 2) == [(2, 3, 2)]
+
+
+async def test_records_below_the_log_start_are_done_at_once(world: World) -> None:
+    await world.fetch("a", 2)
+    await world.ack("a", 1, 1)
+    await world.log.delete_before(4)
+    assert (world.share.start, world.share.lag) == (4, 4)
+    assert await world.ack("a", 0, 1) is None
+    assert await world.fetch("b", 2) == [(4, 5, 1)]
+    assert await world.ack("b", 4, 5) is None
+    assert world.stored.spso == 6
+
+
+async def test_another_leader_epoch_during_the_load_is_not_served(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The state may be that of an earlier leader, which still wrote."""
+    other, load = world.new(), world.storage.shares.load
+
+    async def overtaken(stream: str, group: str) -> tuple[int, ShareState | None]:
+        found = await load(stream, group)
+        world.log.leader_epoch += 1
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.storage.shares, "load", overtaken)
+        with pytest.raises(NotLeader):
+            await other.ready()
+    await other.ready()
+    assert other.is_ready
+    other.close()
+
+
+async def test_a_read_that_another_leader_epoch_overtakes_acquires_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, answer = world.log.read_stored, asyncio.Event()
+
+    async def slow(*args: Any, **kwargs: Any) -> Any:
+        found = await read(*args, **kwargs)
+        await answer.wait()
+        return found
+
+    monkeypatch.setattr(world.log, "cached", lambda _: False)
+    monkeypatch.setattr(world.log, "read_stored", slow)
+    reading = asyncio.ensure_future(world.fetch("a"))
+    await settled()
+    world.log.leader_epoch += 1
+    await world.share.ready()
+    answer.set()
+    assert await reading == []
+    assert await world.fetch("b") == [(0, 7, 1)]
+
+
+async def test_an_offset_that_is_altered_before_the_first_fetch_counts() -> None:
+    world = World()
+    await world.open()
+    other = ShareLog(
+        "other", world.log, world.storage.shares, lambda: world.config, world.clock, world.altering, world.topics
+    )
+    await world.storage.shares.init(STREAM, "other", ShareState(1, NOT_BEGUN))
+    with pytest.raises(StorageUnavailable):
+        await other.ready()
+    await other.ready()
+    assert other.start == 5
+    other.close()
+    world.share.close()
+    world.log.close()

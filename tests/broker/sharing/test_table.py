@@ -1,5 +1,6 @@
 """The table of share partitions: what clients name does not stay in memory."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
@@ -7,7 +8,7 @@ from uuid import UUID
 
 import pytest
 from tests.broker.world import World as RunningBroker
-from tests.harness.logs import opened
+from tests.harness.logs import appended, opened
 from tests.harness.memory import MemoryStorage
 from tests.harness.redis import RedisServer
 
@@ -15,12 +16,16 @@ from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.runtime.scheduler import CooperativeScheduler
 from headrace.broker.sharing import table as sharing
 from headrace.broker.sharing.fetch import ShareFetch, ShareFetchLimits
+from headrace.broker.sharing.session import Place, ShareSession
+from headrace.broker.sharing.share import Share
 from headrace.broker.sharing.table import ShareTable
 from headrace.groups.configs import Configs
 from headrace.groups.model import GroupSettings
 from headrace.groups.sharing.events import PartitionState
+from headrace.records.build import build
 from headrace.testing.clock import ManualClock
 from headrace.topics.errors import StorageUnavailable, UnknownTopic
+from headrace.topics.model import Append
 
 TOPIC = UUID(int=1)
 PLACE = (TOPIC, 0)
@@ -90,6 +95,58 @@ async def test_so_many_are_open_and_no_more(world: World, monkeypatch: pytest.Mo
     world.table.end(session)
     assert list(world.table) == [], "it closes with the last session of its group"
     assert isinstance((await world.fetch("b")).errors[PLACE], UnknownTopic)
+
+
+async def test_a_session_that_ends_during_its_fetch_holds_nothing(world: World) -> None:
+    made = build([(None, b"x", 1, ())])
+    await appended(world.log, Append(made, 1, 1, -1, -1, -1))
+    await world.table.begin("g", [PartitionState("t", TOPIC, 0, 1, begin=0)])
+    sessions, budget = world.table.sessions, ReadBudget(1)
+    ending, staying = sessions.open("g", "ending"), sessions.open("g", "staying")
+    for each in (ending, staying):
+        sessions.add(each, [PLACE])
+
+    def fetch(session: ShareSession) -> ShareFetch:
+        def find(group: str, place: Place) -> Share:
+            if session not in sessions:
+                raise UnknownTopic("the share session has ended")
+            return world.table.find(group, place)
+
+        limits = ShareFetchLimits(0, 1 << 20, 10, exact=False)
+        return ShareFetch(
+            session, limits, find, world.table.forget, lambda _: 3, clock=world.clock, budget=budget, lane=world.lane
+        )
+
+    budget.take(1)
+    late, next_one = fetch(ending), fetch(staying)
+    running = asyncio.ensure_future(late.run())
+    while not budget.short:
+        await asyncio.sleep(0)
+    world.table.end(ending)
+    budget.release(1)
+    await running
+    assert (late.found, list(late.errors)) == ({}, [PLACE])
+    await next_one.run()
+    assert [(each.first, each.delivery_count) for each in next_one.found[PLACE].acquired] == [(0, 1)]
+
+
+async def test_it_stays_open_for_a_session_that_begins_during_its_last_write(world: World) -> None:
+    made = build([(None, b"x", 1, ())])
+    await appended(world.log, Append(made, 1, 1, -1, -1, -1))
+    await world.table.begin("g", [PartitionState("t", TOPIC, 0, 1, begin=0)])
+    assert (await world.fetch("g")).found
+    world.storage.shares.answers = asyncio.Event()
+    world.table.end(world.table.sessions.find("g", "m", 1))
+    (share,) = world.table
+    again = asyncio.ensure_future(world.fetch("g"))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    world.storage.shares.answers.set()
+    assert not (await again).errors
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert list(world.table) == [share]
+    assert [each.delivery_count for each in (await world.fetch("g")).found[PLACE].acquired] == [2]
 
 
 async def test_a_deleted_topic_leaves_nothing_behind(world: World) -> None:

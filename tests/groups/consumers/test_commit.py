@@ -126,3 +126,15 @@ def test_an_unused_group_ends(ctx: ConsumerContext) -> None:
     commit(ctx, "A", 3)
     ctx.sleep(ctx.settings.offsets_retention_ms + 10 * 60_000 + 45_000)
     assert ctx.storage.nothing
+
+
+def test_a_static_member_that_left_for_a_while_commits_and_fetches_nothing(ctx: ConsumerContext) -> None:
+    """Its successor may have read on."""
+    ctx.enter("S", instance="i")
+    ctx.settle("A", "B", "S")
+    epoch = ctx.epochs["S"]
+    assert commit(ctx, "S", epoch) is None
+    assert ctx.part.check_fetch("S", epoch) is None
+    ctx.beat("S", epoch=-2, instance="i")
+    assert commit(ctx, "S", epoch) is STALE
+    assert ctx.part.check_fetch("S", epoch) is STALE

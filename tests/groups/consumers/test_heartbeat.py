@@ -241,12 +241,13 @@ class TestOfStaticMembers:
 
     def test_what_it_had_to_give_up_is_free(self, ctx: ConsumerContext) -> None:
         ctx.enter("C")
+        ctx.enter("D")
         ctx.beat("A")
         ctx.beat("B")
         ctx.beat("A", epoch=-2, instance="i")
         ctx.beat("B", owned=SAME)
-        ctx.settle("B", "C")
-        assert sum(len(ctx.has(each)) for each in "BC") + len(ctx.has("A")) == 4
+        ctx.settle("B", "C", "D")
+        assert [len(ctx.has(each)) for each in "BCD"] == [1, 1, 1]
         assert ctx.remaining_ms(timers.revocation("A")) is None
 
 

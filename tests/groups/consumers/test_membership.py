@@ -1,6 +1,7 @@
 import msgspec
 from tests.harness.consumers import ConsumerContext
 
+from headrace.groups.consumers.member import Member
 from headrace.groups.consumers.membership import Membership
 from headrace.groups.model import DropField, GroupHeader, GroupKind, SaveField, StoredConsumer
 from headrace.machines.effects import Persist
@@ -52,6 +53,21 @@ def test_members_that_contradict_each_other_join_again(ctx: ConsumerContext) -> 
     group.restore(HEADER, [only, msgspec.structs.replace(only, member_id="B")])
     assert list(group.members) == list(group.holdings.members) == ["A"]
     assert DropField("consumer:B") in group.take_changes()
+
+
+def test_a_member_that_joins_again_stays_stored(ctx: ConsumerContext) -> None:
+    """The removal of what storage had of it must not follow its new state."""
+    ctx.enter("A")
+    (only,) = stored(ctx)
+    group = Membership("g", 7, 7)
+    again = msgspec.structs.replace(only, member_id="B")
+    group.restore(HEADER, [only, again])
+    member = Member.restore(again)
+    group.add(member)
+    group.holdings.subscribe("B", member.subscription)
+    changes = group.take_changes()
+    assert DropField("consumer:B") not in changes
+    assert [each.value.field for each in changes if isinstance(each, SaveField)] == ["consumer:B"]
 
 
 def test_an_unknown_state_is_no_member(ctx: ConsumerContext) -> None:

@@ -16,6 +16,7 @@ from headrace.groups.errors import GroupError
 from headrace.groups.events import DeleteGroup
 from headrace.groups.model import GroupKind, GroupSettings
 from headrace.groups.sharing.events import DeleteShareOffsets, ShareHeartbeatResult
+from headrace.groups.turn import UNBOUNDED, Room
 
 
 @pytest.fixture
@@ -189,6 +190,8 @@ def test_a_group_of_the_same_name_begins_with_a_later_state(ctx: ShareContext) -
     ctx.beat("a", -1)
     ctx.ask(DeleteGroup(ctx.token))
     ctx.wait(1)
+    # Nothing of it is in memory any more.
+    ctx.restart()
     assert ctx.beat("a", 0, "flights").states[0].epoch > before
 
 
@@ -425,3 +428,13 @@ def test_a_topic_that_no_member_reads_any_more_costs_nothing(ctx: ShareContext) 
     ctx.wait(1_000)
     assert not ctx.assigning, "a group with four partitions needs no thread"
     assert partitions(ctx.beat("a", 2)) == [0, 1, 2, 3]
+
+
+def test_a_server_without_memory_takes_no_more_members(ctx: ShareContext) -> None:
+    ctx.beat("a", 0, "flights")
+    ctx.room = Room(members=100, offsets=0)
+    assert ctx.beat("b", 0, "flights").error is GroupError.GROUP_MAX_SIZE_REACHED
+    assert ctx.beat("a", 1, "flights", "more").error is GroupError.GROUP_MAX_SIZE_REACHED
+    assert ctx.beat("a", 1).error is None
+    ctx.room = UNBOUNDED
+    assert ctx.beat("b", 0, "flights").error is None

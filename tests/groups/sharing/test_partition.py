@@ -122,6 +122,7 @@ class Model:
             if renew_until is None and 4 in types:
                 return AckProblem.INVALID_REQUEST
             last = b
+        for a, b, types in batches:
             if b >= max(self.speo, self.spso) and b >= self.spso:
                 return AckProblem.INVALID_REQUEST
             for o in range(max(a, self.spso), b + 1):
@@ -459,6 +460,7 @@ def test_a_read_beyond_the_end_is_a_mistake_of_the_caller() -> None:
         ([AckBatch(-1, 1, b"\1")], AckProblem.INVALID_REQUEST),
         ([AckBatch(0, 0, b"\1"), AckBatch(9, 20, b"\1")], AckProblem.INVALID_REQUEST),
         ([AckBatch(0, 0, b"\1"), AckBatch(1, 1, b"\4")], AckProblem.INVALID_REQUEST),
+        ([AckBatch(8, 8, b"\1"), AckBatch(9, 9, b"\x09")], AckProblem.INVALID_REQUEST),
         ([AckBatch(0, 0, b"\1"), AckBatch(8, 8, b"\1")], AckProblem.INVALID_RECORD_STATE),
         ([AckBatch(0, 9, b"\1")], AckProblem.INVALID_RECORD_STATE),
     ],

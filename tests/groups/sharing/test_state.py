@@ -39,7 +39,7 @@ def test_the_text_of_old_states_stays_readable() -> None:
     )
     assert (state.encode(), ShareState.decode(text)) == (text, state)
     assert ShareState.decode("0 -1") == ShareState(0, NOT_BEGUN)
-    assert state.done == 2
+    assert state.done_from(0) == 2
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,9 @@ def test_the_text_of_old_states_stays_readable() -> None:
 def test_a_damaged_text_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"share state|damaged|invalid literal"):
         ShareState.decode(text)
+
+
+@pytest.mark.parametrize(("offset", "done"), [(0, 7), (10, 7), (12, 7), (13, 6), (17, 5), (19, 3), (22, 0), (99, 0)])
+def test_what_retention_removed_is_not_counted_as_done(offset: int, done: int) -> None:
+    """Otherwise, the lag would be too low by it."""
+    assert ShareState.decode("1 10 2a1,2d,3a1,5d").done_from(offset) == done

@@ -35,7 +35,7 @@ class Departure:
     """Another answer of Headrace's, on purpose."""
 
     decision: str
-    """Number of the decision, or why it is invisible to a correct client."""
+    """Number of the decision."""
     error: str = "NONE"
     message: str | None = None
     facts: Mapping[str, object] = field(default_factory=dict)

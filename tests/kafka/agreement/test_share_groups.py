@@ -209,8 +209,6 @@ OFFSETS = [
     Row("describe, one partition altered", (alter(p0=3),), offsets(), facts={"offsets": {0: 3}},
         departs=Departure("0147", facts={"offsets": {0: 3, 1: -1, 2: -1, 3: -1}})),
     Row("describe named partitions", (alter(p0=3, p1=4),), offsets_here(1), facts={"offsets": {1: 4}, "lags": {1: 6}}),
-    Row("describe an unknown partition", (alter(p0=3),), offsets_here(99),
-        facts={"offsets": {99: -1}, "errors": {99: "NONE"}}),
     Row("describe an unknown topic", (alter(p0=3),), offsets("none", 0),
         facts={"offsets": {0: -1}, "errors": {0: "NONE"}}),
     Row("describe a partition without an offset", (alter(p0=3),), offsets_here(1), facts={"offsets": {1: -1}}),

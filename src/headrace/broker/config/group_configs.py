@@ -58,10 +58,10 @@ GROUP_KEYS: tuple[ConfigKey, ...] = (
         doc="Whether members of a share group may renew the locks of records."),
     ConfigKey(_DEAD_LETTERS, ConfigType.STRING, "",
         doc="Topic for the records that members of a share group reject, or that reach the delivery limit (KIP-1191). "
-            "The topic needs errors.deadletterqueue.group.enable=true. Empty: these records are only archived."),
+            "The topic needs errors.deadletterqueue.group.enable=true. If empty, these records are only archived."),
     ConfigKey("errors.deadletterqueue.copy.record.enable", ConfigType.BOOLEAN, "true",
-        doc="Whether the dead letter topic gets the whole record (Kafka's default is false). Otherwise it gets headers "
-            "with the origin of the record."),
+        doc="Whether dead letters contain the key, value and headers of the record (false by default in Kafka). "
+            "Otherwise they have only headers with its origin."),
 )  # fmt: skip
 """All keys of a group. Others are rejected."""
 
@@ -70,16 +70,16 @@ _LONGER = (
     ("consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"),
     ("share.session.timeout.ms", "share.heartbeat.interval.ms"),
 )
-"""A session must be longer than an interval."""
+"""Session timeouts, and the heartbeat intervals that they must exceed."""
 
 
 class GroupDefaults(msgspec.Struct, frozen=True):
     """Broker settings of the newer groups, from `defaults_of`."""
 
     given: dict[str, str]
-    """Given ones as checked text, by their name."""
+    """Given settings as checked text, by name."""
     numbers: dict[str, int]
-    """Effective values of those that are numbers."""
+    """Effective values of numeric settings."""
 
     def bounds(self, name: str) -> tuple[tuple[str, int], tuple[str, int]]:
         """Return the settings that bound a key of `_OVERRIDES`, and their values: minimum and maximum."""

@@ -16,15 +16,15 @@ def _times(kind: str, members: str) -> tuple[ConfigKey, ...]:
             doc=f"Maximum of {kind}.session.timeout.ms of a group."),
         ConfigKey(f"{prefix}.heartbeat.interval.ms", ConfigType.INT, "5000", minimum=1,
             doc=f"Longest interval of the heartbeats of a {members}. The server chooses a shorter one while it has "
-                f"few members. A group with its own {kind}.heartbeat.interval.ms uses exactly that (every group in "
-                "Kafka)."),
+                f"few members. If a group has its own {kind}.heartbeat.interval.ms, the interval is exactly that, as "
+                "always in Kafka."),
         ConfigKey(f"{prefix}.min.heartbeat.interval.ms", ConfigType.INT, "5000", minimum=1,
             doc=f"Minimum of {kind}.heartbeat.interval.ms of a group."),
         ConfigKey(f"{prefix}.max.heartbeat.interval.ms", ConfigType.INT, "15000", minimum=1,
             doc=f"Maximum of {kind}.heartbeat.interval.ms of a group."),
         ConfigKey(f"{prefix}.assignment.interval.ms", ConfigType.INT, "0", minimum=0,
-            doc=f"Minimum time between two assignments of a {members}. 0: as soon as something changes, and less "
-                "often where an assignment takes long (1,000 in Kafka)."),
+            doc=f"Minimum time between two assignments of a {members} (1,000 in Kafka). With 0, the server assigns "
+                "as soon as something changes, and less often in large groups."),
         ConfigKey(f"{prefix}.min.assignment.interval.ms", ConfigType.INT, "0", minimum=0,
             doc=f"Minimum of {kind}.assignment.interval.ms of a group."),
         ConfigKey(f"{prefix}.max.assignment.interval.ms", ConfigType.INT, "15000", minimum=0,
@@ -41,7 +41,7 @@ NEWER_GROUP_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("group.consumer.migration.policy", ConfigType.STRING, "bidirectional",
         choices=(*_POLICIES, *(each.upper() for each in _POLICIES)),
         doc="Which groups with members may change their protocol: classic groups to consumer groups (upgrade), back "
-            "(downgrade), both (bidirectional) or none (disabled). Groups without members always may."),
+            "(downgrade), both (bidirectional) or none (disabled). Groups without members can always change."),
     ConfigKey("group.consumer.regex.refresh.interval.ms", ConfigType.INT, "600000", minimum=10_000,
         doc="Interval at which the server matches the topics with the patterns of consumer groups again. It matches "
             "new topics at once."),

@@ -334,7 +334,7 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
         if self._aimed != (aimed := _target_epoch(self.machine)):
             self._aimed = aimed
             self._table.memory.assignments.add((perf_counter_ns() - began_ns) // 1_000)
-        if isinstance(event, ConsumerHeartbeat) and event.topics:
+        if isinstance(event, ConsumerHeartbeat | ShareHeartbeat) and event.topics:
             self._check_facts(event, event.topics)
         self._count()
         self._teller.look(self.machine, event)
@@ -349,7 +349,7 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
         part = self.machine.part
         self._held.now(self.machine.member_bytes, self.machine.offset_bytes, 0 if part is None else part.size)
 
-    def _check_facts(self, event: ConsumerHeartbeat, topics: Iterable[str]) -> None:
+    def _check_facts(self, event: ConsumerHeartbeat | ShareHeartbeat, topics: Iterable[str]) -> None:
         """Topics of a first subscription may have changed while the request waited."""
         notice = self._table.watch.notice(topics)
         if notice is not None and any(event.facts.get(name) != facts for name, facts in notice.facts.items()):

@@ -88,7 +88,7 @@ class PatternSubscriptions:
         return members is not None and member_id in members
 
     def note(self, group: str, member_id: str, subscriber: Subscriber) -> Subscriber | None:
-        """Note who sends a heartbeat of a member that has a pattern, or is about to. Return who sent the last one."""
+        """Record the sender of a heartbeat of a member that has a pattern, or is about to. Return the one before."""
         member = group, member_id
         before = self._subscribers.get(member)
         if before != subscriber:
@@ -98,7 +98,7 @@ class PatternSubscriptions:
         return before
 
     def settle(self, group: str, member_id: str, subscriber: Subscriber | None) -> None:
-        """Note who sent the last heartbeat that was accepted, if the member has a pattern, and forget it otherwise."""
+        """Record the sender of the last accepted heartbeat if the member has a pattern, and forget it otherwise."""
         if subscriber is None or not self.knows(group, member_id):
             self._subscribers.pop((group, member_id), None)
         else:

@@ -1,7 +1,7 @@
 """Copies of dead letters of a native topic (KIP-1191): entries of the consumer `topics.native.DEAD`.
 
-An entry is acknowledged only after the dead letter topic has its copy. Until then it is pending in Redis, so that the
-next server continues.
+The server acknowledges an entry only after the dead letter topic has its copy. Until then the entry is pending in
+Redis, so that the next server continues.
 """
 
 from collections import deque
@@ -44,7 +44,7 @@ class NativeDeadLetters:
         self._large_reads = large_reads
         self._copied = copied
         self._letters: deque[Delivered] = deque()
-        """What is known to wait."""
+        """Known dead letters that wait."""
         self._copying = Copying(group, partition, topics, config, clock, self._step, copied)
         topics.add(self)
 
@@ -92,7 +92,7 @@ class NativeDeadLetters:
         return True
 
     async def _read(self, *, copy: bool) -> tuple[list[Letter], list[Delivered]]:
-        """Return records for one batch, and the ranges that they are all of."""
+        """Return records for one batch, and the ranges that they cover."""
         found: list[Letter] = []
         ranges: list[Delivered] = []
         size = 0
@@ -132,7 +132,7 @@ class NativeDeadLetters:
 
     def _remove(self, chunk: list[Delivered]) -> None:
         for part in chunk:
-            # Closed in the meantime: the list is empty.
+            # The partition was closed: the list is empty.
             letters = self._letters.popleft() if self._letters else part
             if part.last < letters.last:
                 self._letters.appendleft(letters._replace(first=part.last + 1))

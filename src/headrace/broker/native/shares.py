@@ -1,12 +1,12 @@
 """One partition of a native topic in one share group: the Redis consumer group of the group's name.
 
-Redis decides which member has which records, so nothing is loaded or stored here. A lock ends by Redis' clock without
-a notification. Locks of Redis programs and of other brokers are looked for once a second.
+Redis decides which member has which records, so nothing is loaded or stored here. A lock ends by the clock of Redis,
+without a notification. A broker searches once a second for ended locks of Redis programs and of other brokers.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import structlog
 
@@ -21,7 +21,7 @@ from headrace.broker.runtime.clock import Clock, Timer
 from headrace.broker.sharing.dead_letters import DeadLetterTopics
 from headrace.broker.sharing.share import ShareFound, log_given_up
 from headrace.groups.configs import GroupConfig, ResetStrategy
-from headrace.groups.sharing.partition import AckBatch, AcknowledgeType, AckProblem, Acquired
+from headrace.groups.sharing.partition import AckBatch, AcknowledgeType, AckProblem, Acquired, are_valid, equal_types
 from headrace.metrics.counters import ShareCounters
 from headrace.topics.errors import TopicError, UnknownTopic
 from headrace.topics.native import (
@@ -142,7 +142,7 @@ class NativeShare:
         )
 
     def has_some(self) -> bool:
-        """Whether a fetch would find something, as far as memory tells."""
+        """Whether a fetch would find records, by the state in memory."""
         return self._news or self._due_ms() <= self._clock.ticks_ms()
 
     async def fetch(self, member: str, most_records: int, most_bytes: int, *, exact: bool) -> ShareFound:
@@ -212,12 +212,16 @@ class NativeShare:
 
         `renewing`: whether it may renew locks.
         """
-        # Types for more records than it may have, one by one, are costly.
+        # Single types for more records than a member may have are costly.
         if not _is_member(member) or sum(len(batch.types) for batch in batches) > _MOST_HELD:
             return AckProblem.INVALID_RECORD_STATE
-        given = _outcomes(batches, renewing=renewing and self._config().share_renew_acknowledge_enable)
-        if given is None:
+        if not are_valid(batches, renewing=renewing and self._config().share_renew_acknowledge_enable):
             return AckProblem.INVALID_REQUEST
+        given = [
+            Acknowledgement(first, last, _OUTCOMES[kind])
+            for batch in batches
+            for first, last, kind in equal_types(batch, batch.first, batch.last)
+        ]
         limits = self._limits()
         try:
             self.log.check_readable(0)
@@ -245,7 +249,7 @@ class NativeShare:
         await self.acknowledge(member, given, renewing=False)
 
     def release(self, member: str) -> None:
-        """Make everything that a member holds available again."""
+        """Release all records of a member."""
         if _is_member(member) and not self.log.deleted:
             task = asyncio.get_running_loop().create_task(self._release(member))
             self._releases.add(task)
@@ -379,31 +383,3 @@ def _begin(config: GroupConfig, log: NativePartition, clock: Clock) -> int | Non
             return 0
         case ResetStrategy.BY_DURATION:
             return max(0, clock.now_ms() - reset.duration_ms) << log.place.bits
-
-
-def _outcomes(batches: Sequence[AckBatch], *, renewing: bool) -> list[Acknowledgement] | None:
-    """Return the outcomes of a list of acknowledgements. None: it is not well formed."""
-    found: list[Acknowledgement] = []
-    before = -1
-    for batch in batches:
-        if not before < batch.first <= batch.last or len(batch.types) not in {1, batch.last - batch.first + 1}:
-            return None
-        before = batch.last
-        for first, last, kind in _equal_types(batch):
-            outcome = _OUTCOMES.get(kind)
-            if outcome is None or (outcome is Outcome.RENEW and not renewing):
-                return None
-            found.append(Acknowledgement(first, last, outcome))
-    return found
-
-
-def _equal_types(batch: AckBatch) -> Iterator[tuple[int, int, int]]:
-    types = batch.types
-    if len(types) == 1:
-        yield batch.first, batch.last, types[0]
-        return
-    start = 0
-    for place in range(1, len(types) + 1):
-        if place == len(types) or types[place] != types[start]:
-            yield batch.first + start, batch.first + place - 1, types[start]
-            start = place

@@ -2,7 +2,9 @@
 
 The first transactional batch of a producer without an open transaction waits for the coordinator. Every later batch of
 this producer waits after it, so that none is stored before an earlier one (KAFKA-14904). The confirmation is valid only
-for the transaction that the coordinator saw: a marker or a recovery of the log invalidates it (KAFKA-14884).
+for the transaction that the coordinator saw: a marker or a recovery of the log invalidates it (KAFKA-14884). If the
+marker is that of an earlier transaction, the number in the response tells the two apart. EndTxn may respond before all
+markers are stored, so the next transaction of a producer may wait here when a marker arrives.
 """
 
 import asyncio
@@ -11,6 +13,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from headrace.aio.tasks import tell, unheard
+from headrace.records.markers import Marker, is_later
 from headrace.topics.append import OffsetAssigner
 from headrace.topics.errors import (
     InvalidRecord,
@@ -21,6 +24,7 @@ from headrace.topics.errors import (
 from headrace.topics.model import Append, AppendDone
 
 _BATCH = "a transactional batch"
+_OVER = "the transaction ended before its batch was stored"
 
 AdmitDone = Callable[[int | Exception], None]
 """Called once with the number of the transaction, or with the reason why it does not include the partition."""
@@ -58,11 +62,21 @@ class AdmissionEvents(NamedTuple):
 class _Guard:
     """The batches of one producer that wait for one response of the coordinator."""
 
-    __slots__ = ("events", "held")
+    __slots__ = ("ended", "events", "held")
 
     def __init__(self, first: Held, events: AdmissionEvents) -> None:
         self.held = [first]
         self.events = events
+        self.ended = -1
+        """Number of the transaction that has ended since. Negative: none has."""
+
+    def outlasts(self, marker: Marker) -> bool:
+        """Whether the batches may be of a later transaction than the one that ends.
+
+        Only in the second protocol (KIP-890): each end gives the producer an epoch, and the next transaction uses it.
+        """
+        first = self.held[0].append
+        return first.adds_partition and marker.number >= 0 and first.producer_epoch >= marker.producer_epoch
 
 
 class Admission:
@@ -127,6 +141,9 @@ class Admission:
             self._place(producer_id, guard, number)
 
     def _place(self, producer_id: int, guard: _Guard, number: int) -> None:
+        if guard.ended >= 0 and not is_later(number, guard.ended):
+            self._end(producer_id, TransactionUnverified(_OVER))
+            return
         del self.guards[producer_id]
         first, *others = guard.held
         self._try_append(guard, first, number)
@@ -140,10 +157,15 @@ class Admission:
         except TopicError as error:
             tell(held.done, error, _BATCH)
 
-    def invalidate(self, producer_id: int) -> None:
-        """Reject a producer's batches that wait: the transaction that the coordinator saw has ended."""
-        if producer_id in self.guards:
-            self._end(producer_id, TransactionUnverified("the transaction ended before its batch was stored"))
+    def invalidate(self, marker: Marker) -> None:
+        """Reject a producer's batches that wait, unless the transaction that ends is an earlier one."""
+        guard = self.guards.get(marker.producer_id)
+        if guard is None:
+            return
+        if guard.outlasts(marker):
+            guard.ended = marker.number
+        else:
+            self._end(marker.producer_id, TransactionUnverified(_OVER))
 
     def fail(self, error: Exception) -> None:
         """Reject all that waits: the log is in doubt, or has another leader."""

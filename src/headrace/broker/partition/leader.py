@@ -402,7 +402,7 @@ class LeaderPartition(SavedLog):
         self.check_stable()
         step = self._owner.check_end(marker)
         if step is not EndStep.REPEATED:
-            self.admission.invalidate(marker.producer_id)
+            self.admission.invalidate(marker)
         return step
 
     def append_marker(self, marker: Marker, done: AppendDone, wait_ms: int) -> None:

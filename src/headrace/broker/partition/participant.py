@@ -28,7 +28,8 @@ def end_transaction(
     """End the transaction of a producer in a partition.
 
     - An open transaction gets the marker.
-    - Without one, batches that wait for their coordinator are rejected, and epoch and number are saved.
+    - Without one, epoch and number are saved.
+    - Batches that wait for their coordinator are rejected, except those of a later transaction.
     - A request that was already fulfilled succeeds when its result is durable. `marker.number` identifies it. A
       negative number, of an administrator, is never a repeated one.
 

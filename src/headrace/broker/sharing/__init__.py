@@ -1,4 +1,4 @@
-"""Share groups (KIP-932) at the leaders of partitions: who holds which records, and the sessions of their members.
+"""Share groups (KIP-932) at the leaders of partitions: the records that members hold, and the sessions of members.
 
-The group coordinator knows members and assignments (`headrace.groups.sharing`). A leader serves any member.
+The group coordinator has members and assignments (`headrace.groups.sharing`). A leader serves any member.
 """

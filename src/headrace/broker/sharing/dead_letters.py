@@ -1,7 +1,7 @@
 """Copies of dead letters: records that members reject, or that reach the delivery limit (KIP-1191).
 
-A record is done only after the dead letter topic has it. If this server ends in between, the next leader copies it
-again. A copy that fails is repeated, and the record holds its place in the window of the share partition.
+A record is done only after the dead letter topic has its copy. If this server ends between the two steps, the next
+leader copies it again. The server repeats a failed copy, and the record stays in the window of the share partition.
 """
 
 import asyncio
@@ -115,7 +115,7 @@ class DeadLetterTopics:
     async def copy_read(
         self, group: str, log: Partition, config: GroupConfig, read: Callable[[], Awaitable[Sequence[Letter]]]
     ) -> None:
-        """Copy what `read` returns, as one batch. Raises as `copy`."""
+        """Copy the records that `read` returns, as one batch. Raises as `copy`."""
         async with self._slots:
             target = self._target(config.dead_letter_topic, log)
             found = await read()
@@ -184,7 +184,7 @@ class DeadLetterTopics:
 
     def _batch(self, group: str, log: Partition, config: GroupConfig, found: Sequence[Letter]) -> bytearray:
         limit, now_ms = config.share_delivery_count_limit, self._clock.now_ms()
-        # Not the time of the record: retention would remove an old one at once.
+        # Not the timestamp of the record: retention would remove an old one at once.
         return build(
             (
                 record.key,
@@ -204,12 +204,12 @@ def _settle(done: "asyncio.Future[Appended | Exception]", result: Appended | Exc
 
 
 def empty(offset: int) -> Record:
-    """Return a record of which only the origin is known."""
+    """Return a dead letter with only its origin."""
     return Record(offset, -1, None, None, ())
 
 
 class Copying:
-    """Copies dead letters of one partition, step by step. A failed step is repeated after a pause."""
+    """Copies dead letters of one partition in steps. It repeats a failed step after a pause."""
 
     def __init__(
         self,
@@ -221,7 +221,7 @@ class Copying:
         step: Callable[[GroupConfig], Awaitable[bool]],
         stopped: Callable[[], None],
     ) -> None:
-        """`step` copies some, and returns whether there were any.
+        """`step` copies some dead letters, and returns whether there were any.
 
         `stopped` is called when nothing is left, and when a step failed.
         """

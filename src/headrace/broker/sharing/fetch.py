@@ -1,7 +1,7 @@
 """ShareFetch: acquire records of many partitions in turn, and wait for some without polling.
 
-A fetch waits for growth of a log, and for records that are available again or room in a window. It looks at every
-partition once, and then only at those that reported something.
+A fetch waits for new records, records that are available again, or room in a window. It looks at every partition once,
+and then only at partitions that reported a change.
 """
 
 import asyncio
@@ -86,7 +86,7 @@ class ShareFetch:
             await self._look()
             if not self._is_over() and limits.max_wait_ms > 0:
                 await self._watch()
-                # What came before it was watched has to be seen.
+                # A change before the watch began must not be missed.
                 self._due = dict.fromkeys(self._session.in_turn())
                 await self._look()
                 await self._wait(self._late(deadline_ms))
@@ -194,6 +194,13 @@ class ShareFetch:
         if found.unfinished:
             self._due[place] = None
         if found.acquired:
+            try:
+                self._find(self._session.group, place)
+            except (TopicError, PermissionError) as error:
+                # The session ended after it was checked. Its end did not release these records.
+                await share.give_back(self._session.member_id, found.acquired)
+                self._fail(place, None, error)
+                return True
             self.found[place] = found
             self._session.served = place
             self._records += sum(each.last - each.first + 1 for each in found.acquired)

@@ -1,7 +1,7 @@
 """One partition of a log in one share group: records for members, their acknowledgements, and the stored state.
 
-A decision counts after it is stored: see `headrace.groups.sharing.partition`. One write is in flight, and decisions
-during it leave together. Locks run on the clock that pauses with this process.
+A decision counts after it is stored: see `headrace.groups.sharing.partition`. One write is in flight, and the next one
+contains all decisions during it. Locks use the clock that pauses with this process.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from headrace.topics.committed_batches import HiddenBatches, is_control, is_tran
 from headrace.topics.errors import Fenced, NotLeader, StorageUnavailable, TopicError, UnknownTopic
 
 _AGAIN_MS = 1_000
-"""Delay before a refused write is repeated that no client repeats, such as the end of a lock."""
+"""Delay before a refused write that no client retries, such as the end of a lock, is repeated."""
 _MOST_PASSES = 16
 """Reads of one fetch that find only batches without records for members, such as markers of transactions."""
 _NOTHING = HiddenBatches(())
@@ -100,7 +100,7 @@ class ShareLog:
         if not self.is_ready:
             await self._loading.get(None)
             if not self.is_ready:
-                raise NotLeader(f"{self.log.topic}-{self.log.index} has got another leader")
+                raise NotLeader(f"another broker leads {self.log.topic}-{self.log.index}")
 
     async def _load(self) -> None:
         if self.is_ready:
@@ -110,7 +110,7 @@ class ShareLog:
         term, state = await self._storage.load(log.stream, self.group)
         if state is None:
             raise UnknownTopic(
-                f"group {self.group!r} has no state in {log.topic}-{log.index}: no member was assigned it"
+                f"group {self.group!r} has no state in {log.topic}-{log.index}: no member has been assigned it"
             )
         if state.spso == NOT_BEGUN:
             log.check_led()
@@ -121,7 +121,7 @@ class ShareLog:
         # Another one may have been opened since: both would give the same records to members.
         self._check_open()
         if log.leader_epoch != leader_epoch:
-            raise NotLeader(f"{log.topic}-{log.index} has got another leader epoch")
+            raise NotLeader(f"the leader epoch of {log.topic}-{log.index} has changed")
         self._settings = self._wanted_settings()
         self._leader_epoch, self._term = leader_epoch, term
         self._core = SharePartition(state, self._settings)
@@ -144,7 +144,7 @@ class ShareLog:
             retired()
 
     def close(self) -> None:
-        """Forget the state for ever: the last session of the group has ended, or the topic or its log is another."""
+        """Close permanently: the last session of the group has ended, or the topic was deleted or recreated."""
         self._closed = True
         self._forget(self._over())
         self.watchers.notify(0)
@@ -192,11 +192,13 @@ class ShareLog:
     @property
     def lag(self) -> int:
         """Number of records that are not done. Call it only if `is_ready`."""
-        done = sum(run.length for run in self.runs() if run.state is RecordState.DONE)
-        return max(0, self.log.visible_end(UNCOMMITTED) - self.start - done)
+        start = self.start
+        rest = [run for run in self.runs() if run.state is RecordState.DONE and run.last >= start]
+        done = sum(run.last + 1 - max(run.first, start) for run in rest)
+        return max(0, self.log.visible_end(UNCOMMITTED) - start - done)
 
     def has_some(self) -> bool:
-        """Whether a fetch would find something, as far as memory tells."""
+        """Whether a fetch would find records, by the state in memory."""
         core = self._current()
         if core is None or self._reading:
             return False
@@ -354,8 +356,9 @@ class ShareLog:
             self.watchers.notify(1)
 
     def release(self, member: str) -> None:
-        """Make everything that a member holds available again."""
-        core = self._current()
+        """Release all records of a member."""
+        # At the end of a session, this is called for all partitions of its group.
+        core = self._current() if self._core is not None and self._core.holds(member) else None
         if core is not None:
             core.release_member(member)
             self._write_soon()
@@ -436,7 +439,7 @@ class ShareLog:
 
     def _refused(self, error: Exception) -> None:
         if isinstance(error, Fenced):
-            # Another leader, or another state epoch: what is known here is outdated.
+            # Another leader, or another state epoch: the state in memory is outdated.
             self._forget(error)
             self.watchers.notify(1)
         else:

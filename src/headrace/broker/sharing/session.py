@@ -1,6 +1,6 @@
 """Share sessions: which partitions a member fetches, so that its requests name only changes (KIP-932).
 
-A session belongs to one connection. It ends with it, and then everything that the member holds is available again.
+A session belongs to one connection and ends with it. Then all records of the member are available again.
 """
 
 from collections import Counter
@@ -117,7 +117,7 @@ class ShareSessions:
     def add(self, session: ShareSession, places: Iterable[Place]) -> None:
         """Add partitions. Raises SessionError if it has ended, or if it or all together have too many."""
         if session not in self:
-            # It ended while its request waited. What it has would never be removed.
+            # It ended while its request waited. Its partitions would never be removed.
             raise SessionError(SessionProblem.SHARE_SESSION_NOT_FOUND)
         for place in places:
             if place in session.partitions:
@@ -128,7 +128,7 @@ class ShareSessions:
             self._partitions += 1
 
     def forget(self, session: ShareSession, places: Iterable[Place]) -> None:
-        """Remove partitions. The member keeps what it holds of them."""
+        """Remove partitions. The member keeps the records that it holds."""
         for place in places:
             if place in session.partitions:
                 del session.partitions[place]

@@ -1,4 +1,4 @@
-"""What fetches and acknowledgements require of a partition in a share group, and of native topics."""
+"""Protocols of a partition in a share group, for fetches and acknowledgements, and of share groups on native topics."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -24,7 +24,7 @@ class ShareFound(msgspec.Struct, gc=False):
     size: int = 0
     acquired: list[Acquired] = []
     unfinished: bool = False
-    """Whether nothing was found yet, and the fetch should go on in its next turn."""
+    """Whether nothing was found yet, and the fetch should continue in its next turn."""
 
 
 class Share(Protocol):
@@ -50,7 +50,7 @@ class Share(Protocol):
         """Load the state if needed. Raises TopicError."""
 
     def has_some(self) -> bool:
-        """Whether a fetch would find something, as far as memory tells."""
+        """Whether a fetch would find records, by the state in memory."""
 
     async def fetch(self, member: str, most_records: int, most_bytes: int, *, exact: bool) -> ShareFound:
         """Acquire records, at least one if any is available. Raises TopicError.
@@ -67,10 +67,10 @@ class Share(Protocol):
         """
 
     async def give_back(self, member: str, acquired: Sequence[Acquired]) -> None:
-        """Make records available again that a member has acquired and does not get."""
+        """Make acquired records available again that the member does not get."""
 
     def release(self, member: str) -> None:
-        """Make everything that a member holds available again."""
+        """Release all records of a member."""
 
     def retire(self, done: Callable[[], None]) -> None:
         """Call `done` when all decisions are stored. It may close the partition."""

@@ -47,7 +47,7 @@ class ShareTable:
         natives: NativeShareGroups,
         dead_letters: DeadLetterTopics,
     ) -> None:
-        """`clock` is the one for members' timeouts: it pauses with this process."""
+        """`clock` is that of members' timeouts, which pauses with this process."""
         self._topics = topics
         self._storage = storage
         self._configs = configs
@@ -143,7 +143,7 @@ class ShareTable:
         """Return the duration of a lock."""
         return self._configs.of(group).share_record_lock_duration_ms
 
-    # States, as the coordinator of their group
+    # States, for the coordinator of their group
 
     async def begin(self, group: str, states: Iterable[PartitionState], *, altered: bool = False) -> None:
         """Begin states of share partitions. Raises TopicError.
@@ -210,7 +210,7 @@ class ShareTable:
     # Sessions
 
     def end(self, session: ShareSession) -> None:
-        """End a session, and make everything that its member holds available again. Do nothing if it has ended."""
+        """End a session, and release all records of its member. Do nothing if it has ended."""
         if session not in self.sessions:
             return
         self.sessions.end(session)

@@ -1,4 +1,4 @@
-"""`headrace groups dead-letters`: show records that a share group gave up, and send them again."""
+"""`headrace groups dead-letters`: list dead letters of a share group, and produce them to their topics again."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -23,7 +23,7 @@ _GROUP = 32
 _VERSION = 1
 _KEY = "errors.deadletterqueue.topic.name"
 _PROGRESS = "headrace-redriven-"
-"""Prefix of the group whose committed offsets say what was redriven."""
+"""Prefix of the group whose committed offsets record what was redriven."""
 _AT_ONCE = 500
 _SILENCE_S = 10.0
 _LONGEST = 60
@@ -48,16 +48,16 @@ class DeadLetter(msgspec.Struct, frozen=True):
 
 @click.group("dead-letters", cls=TeachingGroup)
 def dead_letters() -> None:
-    """List and redrive records that a share group gave up."""
+    """List and redrive dead letters of a share group."""
 
 
 def _options(function: click.decorators.FC) -> click.decorators.FC:
-    click.option("--max", "-n", "most", type=click.IntRange(min=1), metavar="N", help="Stop after N of them.")(function)
+    click.option("--max", "-n", "most", type=click.IntRange(min=1), metavar="N", help="Stop after N records.")(function)
     return click.option(
         "--topic",
         metavar="T",
         shell_complete=complete_topics,
-        help="The dead letter topic (default: that of the group's configuration).",
+        help="Dead letter topic (default: the one in the group's configuration).",
     )(function)
 
 
@@ -69,7 +69,7 @@ def _options(function: click.decorators.FC) -> click.decorators.FC:
     """,
 )
 @click.argument("group", shell_complete=complete_groups)
-@click.option("--all", "redriven", is_flag=True, help="Also those that were redriven.")
+@click.option("--all", "redriven", is_flag=True, help="Include dead letters that were redriven.")
 @_options
 @client_options
 def list_(group: str, redriven: bool, most: int | None, topic: str | None, kafka: KafkaServer, as_json: bool) -> None:
@@ -99,7 +99,7 @@ def list_(group: str, redriven: bool, most: int | None, topic: str | None, kafka
     multiple=True,
     metavar="T",
     shell_complete=complete_topics,
-    help="Only records of this topic; repeatable (default: of the topics that the group reads).",
+    help="Only records of this topic. Repeatable (default: all topics that the group reads).",
 )
 @_options
 @YES
@@ -115,18 +115,18 @@ def redrive(
 ) -> None:
     """Produce the dead letters of GROUP to their topics again, each to its partition.
 
-    A dead letter names its topic, and every client that may write to the dead letter topic can name any. So others than
-    the topics that GROUP reads, or that you name, get no records.
+    A dead letter names its topic, and a client that may write to the dead letter topic can name any topic. Therefore
+    the command produces only to topics that GROUP reads, or that you name with --origin.
 
-    All groups of those topics get the records again. The dead letters stay in their topic, and the committed offsets of
-    the group headrace-redriven-GROUP say which were redriven. After a failure, some may be produced twice.
+    All groups of these topics get the records again. The dead letters stay in their topic. The committed offsets of the
+    group headrace-redriven-GROUP record which were redriven. After a failure, some may be produced twice.
     """
     client = Client(kafka)
     place = topic or _topic_of(kafka, group)
     topics = set(origins) or {each.topic for each in share_offsets(kafka, group)}
     if not topics:
         raise CommandFailed(
-            f"group {quoted(group)} reads no topics: name those of the records with --origin", Status.MISSING
+            f"group {quoted(group)} reads no topics: name the topics of the records with --origin", Status.MISSING
         )
     shown = ", ".join(map(quoted, sorted(topics)))
     confirm(
@@ -220,7 +220,7 @@ class _Reader:
             yield [letter for message in messages if (letter := self._taken(message)) is not None]
 
     def commit(self, done: list[DeadLetter], *, whole: bool) -> None:
-        """Note what was redriven: everything read, or these only."""
+        """Commit what was redriven: everything read, or these only."""
         following = dict(self._next) if whole else {each.partition: each.offset + 1 for each in done}
         if following:
             offsets = [TopicPartition(self._topic, number, offset) for number, offset in following.items()]
@@ -248,7 +248,7 @@ class _Reader:
 
 
 class _Sender:
-    """Produces records to the topics that they come from."""
+    """Produces records to their original topics."""
 
     def __init__(self, client: Client) -> None:
         self.sent = 0

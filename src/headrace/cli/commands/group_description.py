@@ -33,11 +33,11 @@ def describe(group: str, kafka: KafkaServer, as_json: bool) -> None:
     """Show the members of GROUP, their partitions, committed offsets, log end offsets and lag.
 
     The lag is the number of unread records. Without a committed offset (-), it counts from the log start offset. The
-    group is as many seconds behind as the next record is old, which needs the right to read the topic.
+    seconds behind are the age of the next record. To see them, you need the right to read the topic.
 
-    Members of a consumer group have an epoch, and a target: the number of partitions that they will have. A share group
-    has start offsets: all records before them are done. What `groups alter` has set follows the first line. JSON has
-    the complete configuration, or null if you may not read it.
+    A member of a consumer group has an epoch, and a target, which is the number of partitions that it should have. All
+    records before the start offset of a share group are done. The line after the first one shows what `groups alter`
+    has set. JSON has the complete configuration, or null if you may not read it.
     """
     client = Client(kafka)
     found = client.result(client.admin.describe_consumer_groups([group])[group], f"describe group {quoted(group)}")

@@ -1,4 +1,4 @@
-"""`headrace groups`: list and delete groups of all types, and show their lag."""
+"""`headrace groups`: list, configure and delete groups of all types, and show their lag."""
 
 import contextlib
 import time
@@ -72,10 +72,10 @@ def lag(
 ) -> None:
     """Show the number of unread records of each GROUP (default: all groups) per topic, and the age of the next one.
 
-    With --watch the change per second is next to it; with --json too, each look is a line.
+    With --watch, it also shows the change per second. With --watch and --json, each measurement is one line.
     """
     if most is not None and not watch:
-        raise click.UsageError("-n counts the looks of --watch")
+        raise click.UsageError("-n counts the measurements of --watch")
     client = Client(kafka)
     if topic is not None:
         client.partitions(topic)
@@ -225,7 +225,10 @@ def groups() -> None:
 )
 @client_options
 def list_(kafka: KafkaServer, as_json: bool) -> None:
-    """List the groups with their types: classic, consumer (the server assigns partitions) and share."""
+    """List the groups with their states and types.
+
+    The types are classic, consumer (KIP-848, the server assigns partitions) and share (KIP-932).
+    """
     client = Client(kafka)
     listed = client.result(client.admin.list_consumer_groups(), "list consumer groups")
     for error in listed.errors:
@@ -250,9 +253,9 @@ def list_(kafka: KafkaServer, as_json: bool) -> None:
 @configuration.change_options
 @client_options
 def alter(group: str, pairs: tuple[str, ...], unset: tuple[str, ...], kafka: KafkaServer, as_json: bool) -> None:
-    """Change the configuration of GROUP, which need not exist yet, and show each value before and after.
+    """Change the configuration of GROUP, and show each value before and after.
 
-    It applies to consumer groups and share groups, not to classic groups.
+    The group does not need to exist. Only consumer groups and share groups have a configuration.
     """
     config = configuration.changes_of(pairs, unset, ResourceType.GROUP)
     configuration.alter(Client(kafka), ResourceType.GROUP, group, config, unset, as_json=as_json)
@@ -275,13 +278,13 @@ groups.add_command(reset)
 @YES
 @client_options
 def delete(names: tuple[str, ...], yes: bool, kafka: KafkaServer, as_json: bool) -> None:
-    """Delete groups and their committed offsets. A group with members is refused."""
+    """Delete groups and their offsets. The groups must have no members."""
     client = Client(kafka)
     there = {*client.groups(), *newer_groups.share_groups(kafka, client)}
     for name in names:
         if name not in there:
             raise client.no_group(name)
-    confirm(f"Delete {', '.join(map(quoted, names))} with all positions, at {kafka}?", yes)
+    confirm(f"Delete {', '.join(map(quoted, names))} with all their offsets, at {kafka}?", yes)
     deleted: list[str] = []
     try:
         for name, future in client.admin.delete_consumer_groups(list(names)).items():

@@ -60,13 +60,14 @@ def reset(
 ) -> None:
     """Show new committed offsets for GROUP, and set them with --execute. The group must have no members.
 
-    Of a share group, these are its start offsets. All records from there on are delivered again.
+    For a share group, they are its start offsets. The group gets all records from there on again.
     """
     target = _target(to_earliest, to_latest, to_offset, to_time, by_duration)
     client = Client(kafka)
     found = client.result(client.admin.describe_consumer_groups([group])[group], f"describe group {quoted(group)}")
     # Redis has positions of a share group on a native topic, too.
     shared = newer_groups.share_group(kafka, client, group) if found.state == ConsumerGroupState.DEAD else None
+    noun = "committed offset" if shared is None else "start offset"
     if shared is None:
         committed = group_lag.positions(client, group)
     else:
@@ -74,7 +75,7 @@ def reset(
     if not committed and not topics:
         if shared is None and found.state == ConsumerGroupState.DEAD:
             raise client.no_group(group)
-        raise CommandFailed(f"group {quoted(group)} has no committed offsets yet: name a topic with --topic")
+        raise CommandFailed(f"group {quoted(group)} has no {noun}s yet: name a topic with --topic")
     partitions = _partitions(client, topics) if topics else sorted(p for p in committed if _is_there(client, p))
     many = len(found.members if shared is None else shared.members)
     if many and execute:
@@ -91,12 +92,12 @@ def reset(
         print_json({"group": group, "executed": execute, "positions": msgspec.to_builtins(moves)})
         return
     print_table(
-        ["topic", ">partition", ">committed offset", ">new offset", ">lag"],
+        ["topic", ">partition", f">{noun}", ">new offset", ">lag"],
         [msgspec.structs.astuple(move) for move in moves],
     )
     if not execute:
         busy = f" Stop its {many} member{'s' * (many > 1)} first." if many else ""
-        click.echo(f"\nNothing was changed; --execute resets the committed offsets of {shown(group)}.{busy}")
+        click.echo(f"\nNothing was changed; --execute resets the {noun}s of {shown(group)}.{busy}")
 
 
 def _target(earliest: bool, latest: bool, offset: int | None, to_time: str | None, by_duration: str | None) -> Target:

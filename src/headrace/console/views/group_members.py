@@ -1,4 +1,4 @@
-"""Members of a group on its page: what they have, and what the server has assigned to those of newer kinds."""
+"""Members of a group on its page: their partitions, and the targets of members of newer kinds."""
 
 from collections.abc import Mapping, Sequence
 
@@ -19,11 +19,11 @@ KINDS = {
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far a member has followed the group."""
+    """Epoch and target of a member."""
 
     epoch: int
     target: int | None
-    """Number of partitions that it will have. None: the same as now."""
+    """Number of partitions that it should have. None: the same as now."""
     is_classic: bool = False
     """Whether it uses the classic protocol, next to members of newer kinds."""
 
@@ -37,7 +37,7 @@ class Standing(msgspec.Struct, frozen=True):
 
 
 def standing(machine: Group | None) -> Standing:
-    """Return what is known of the members besides their partitions. Of a classic group: nothing."""
+    """Return epochs and targets of members. For a classic group, nothing."""
     if machine is None or not isinstance(machine.part, ConsumerGroup):
         return Standing({}, {})
     described = machine.part.describe_members()

@@ -1,4 +1,4 @@
-"""The page of a share group: its members, its share partitions, and the records that members hold."""
+"""Page of a share group: its members, its share partitions, and the records that members hold."""
 
 from collections.abc import Iterator, Sequence
 

@@ -1,4 +1,4 @@
-"""Which member of a group has which partitions, for members of every kind.
+"""Owners and targets of partitions in a group, for members of every kind.
 
-`holdings` knows owners and targets. `assignors` compute targets. Both are pure and know no requests, timers or clients.
+`holdings` has owners and targets. `assignors` compute targets. Both are pure, without requests, timers or clients.
 """

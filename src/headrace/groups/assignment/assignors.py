@@ -1,6 +1,6 @@
-"""Assignors: who should own which partition.
+"""Assignors compute which member should own which partition.
 
-They are deterministic: the order of dicts other than `members` has no influence. Racks have none either.
+They are deterministic: the order of dicts other than `members` has no effect. Racks have none either.
 """
 
 import heapq
@@ -195,7 +195,7 @@ class _Unequal(Generic[Who]):
         }
 
     def _stick(self, topic: str, ranks: Mapping[Who, int]) -> None:
-        """While partitions move, the previous target is more equal than what is held."""
+        """Keep intended owners, then present ones: while partitions move, the previous target is more even."""
         shares, readers = self._shares[topic], set(self._readers[topic])
         for owners in (self._intended.get(topic, {}), self._held.get(topic, {})):
             for partition, who in owners.items():

@@ -1,7 +1,7 @@
 """Owners and targets of a group's partitions.
 
-A partition is granted only while it has no owner. Only its owner, or the owner's end, gives it up. Therefore two
-members never own a partition at once.
+A partition is granted only while it has no owner. Only its owner gives it up, or loses it when it leaves the group.
+Therefore two members never own a partition at once.
 """
 
 from collections import Counter
@@ -26,7 +26,7 @@ MemberKey = str | InstanceKey
 
 
 class Topic(NamedTuple):
-    """A topic that is not confused with a later one of the same name."""
+    """A topic with its ID, which a later topic of the same name does not have."""
 
     name: str
     id: UUID | None
@@ -55,7 +55,7 @@ class Holdings(Generic[Who]):
         self.epoch = epoch
         self.target_epoch = target_epoch
         self.changes = 0
-        """Number of changes of owners and targets. It shows whether there were any."""
+        """Number of changes of owners and targets, to detect changes."""
         self._members: dict[Who, frozenset[str]] = {}
         self._subscribers: Counter[str] = Counter()
         self._tables: dict[Topic, _Table[Who]] = {}

@@ -1,6 +1,6 @@
-"""Who may commit and fetch offsets in a consumer group.
+"""Checks of commits and of fetches of committed offsets in a consumer group.
 
-A commit with an older epoch counts for partitions that the member has had since then (KIP-1251).
+A commit with an older epoch counts for partitions that the member has owned since then (KIP-1251).
 """
 
 from headrace.groups.assignment.holdings import InstanceKey
@@ -25,7 +25,7 @@ def check_commit(group: Membership, request: Commit | TxnOffsetCommit) -> GroupE
     # As in Kafka, whose transactional and classic clients do not know the newer error.
     stale = GroupError.ILLEGAL_GENERATION if transactional or member.is_classic else GroupError.STALE_MEMBER_EPOCH
     if request.generation == member.epoch and not member.has_left:
-        # An instance commits by position: an offset of another reader would skip what it has in flight.
+        # An instance commits everything before an offset. An offset of another reader would skip its records in flight.
         return {partition: stale for partition in request.positions if _has_an_instance(group, partition)}
     if request.generation > member.epoch or member.has_left:
         return dict.fromkeys(request.positions, stale)

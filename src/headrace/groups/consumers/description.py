@@ -64,7 +64,7 @@ class ConsumerDescription(msgspec.Struct, frozen=True, kw_only=True):
     is_instance: bool = False
     """Whether it is an OCI instance. Then its IDs show its topic and name."""
     assigned: tuple[TopicAssignment, ...]
-    """What it has, without what it must give up."""
+    """Its partitions, without those that it must give up."""
     target: tuple[TopicAssignment, ...]
 
 

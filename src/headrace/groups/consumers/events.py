@@ -18,7 +18,7 @@ JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
 """Member epoch of a request to leave."""
 STATIC_LEAVE_EPOCH = -2
-"""Member epoch with which a static member leaves for a while and keeps its partitions."""
+"""Member epoch with which a static member leaves temporarily and keeps its partitions."""
 
 
 class ConsumerHeartbeat(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,7 +27,7 @@ class ConsumerHeartbeat(msgspec.Struct, frozen=True, kw_only=True):
     token: Hashable
     member_id: str
     member_epoch: int
-    """0: join. -1: leave. -2: leave for a while, as a static member."""
+    """0: join. -1: leave. -2: leave temporarily, as a static member."""
     instance_id: str | None = None
     rack_id: str | None = None
     rebalance_timeout_ms: int = -1

@@ -1,7 +1,7 @@
 """The consumer group of KIP-848: the server assigns partitions, members follow with their heartbeats.
 
 `groups.group.Group` contains it while the group is of this kind. Modules: `heartbeat` (members' requests), `target`
-(assignment), `commit` (who may commit and fetch offsets), `membership` (their data).
+(assignment), `commit` (checks of commits and fetches of offsets), `membership` (their data).
 """
 
 from collections.abc import Iterable

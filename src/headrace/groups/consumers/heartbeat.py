@@ -32,7 +32,7 @@ class Refused(Exception):
 
 
 def fault(request: ConsumerHeartbeat, limits: NewerGroupSettings) -> tuple[GroupError, str] | None:
-    """Return what is wrong with a request in any group, with Kafka's message."""
+    """Return the error of a request that is invalid in any group, with Kafka's message."""
     try:
         _check_fields(request, limits)
     except Refused as refused:
@@ -66,6 +66,13 @@ def _check_fields(request: ConsumerHeartbeat, limits: NewerGroupSettings) -> Non
             GroupError.UNSUPPORTED_ASSIGNOR,
             f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {supported}.",
         )
+
+
+def has_room(request: ConsumerHeartbeat, turn: Turn) -> bool:
+    """Return whether the server has memory for a new member."""
+    member = Member(request)
+    member.topics = request.topics or ()
+    return turn.may_grow(member.charged())
 
 
 def heartbeat(group: Membership, rules: Rules, request: ConsumerHeartbeat, turn: Turn) -> None:
@@ -110,7 +117,7 @@ def changes_nothing(group: Membership, request: ConsumerHeartbeat) -> bool:
 
 
 def waits(group: Membership, member: Member) -> bool:
-    """Return whether a member should ask again soon."""
+    """Return whether a member should send its next heartbeat soon."""
     unmatched = bool(member.pattern) and member.matched is None
     return member.state is not MemberState.STABLE or group.holdings.outdated or unmatched
 
@@ -180,7 +187,7 @@ def _leave(group: Membership, rules: Rules, request: ConsumerHeartbeat, turn: Tu
         group.remove(member, turn)
         aim(group, rules, turn)
     else:
-        # It has given up everything. What is still its target waits for its successor.
+        # It has given up everything. Its target stays for its successor.
         group.holdings.give_up(member.member_id, member.revoking)
         member.revoking = {}
         member.renew(member.epoch, MemberState.STABLE)
@@ -199,7 +206,7 @@ def _beat(group: Membership, rules: Rules, request: ConsumerHeartbeat, turn: Tur
     else:
         _check_epoch(group, member, request)
         if request.connection < member.connection:
-            # Its client has another connection, and does not get what this request would change.
+            # Its client has another connection, and would not get the new assignment.
             return _response(group, member, request, moved=False)
         acknowledges = request.member_epoch in (JOIN_EPOCH, member.epoch)
         _check_room(member, request, turn)
@@ -229,15 +236,13 @@ def _is_full(request: ConsumerHeartbeat) -> bool:
 def _enter(group: Membership, rules: Rules, request: ConsumerHeartbeat, turn: Turn) -> Member:
     owner = None if request.instance_id is None else group.instance(request.instance_id)
     member = Member(request)
-    member.topics = request.topics or ()
     full = owner is None and len(group) >= rules.limits.consumer_max_size
-    if full or not turn.may_grow(member.charged()):
+    if full or not has_room(request, turn):
         raise Refused(
             GroupError.GROUP_MAX_SIZE_REACHED,
             f"The consumer group has reached its maximum capacity of {rules.limits.consumer_max_size} members.",
         )
     if owner is None:
-        member.topics = ()
         group.add(member)
     else:
         turn.cancel_timer(timers.session(owner.member_id))
@@ -256,7 +261,7 @@ def _check_room(member: Member, request: ConsumerHeartbeat, turn: Turn) -> None:
 
 
 def _update(group: Membership, rules: Rules, member: Member, request: ConsumerHeartbeat, turn: Turn) -> None:
-    """Apply what a request says about its member."""
+    """Apply the subscription and details of a request to its member."""
     member.connection = max(member.connection, request.connection)
     resubscribed = request.member_id not in group.holdings.members
     if request.topics is not None and request.topics != member.topics:

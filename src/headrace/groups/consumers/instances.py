@@ -1,7 +1,7 @@
 """OCI instances that share a group's partitions with its consumers (decision 0150).
 
-While the group has consumers, its `Holdings` decide about all partitions. A section has copies of what concerns its
-instances. It reports what they gave up, and gets their grants and targets.
+While the group has consumers, its `Holdings` decide about all partitions. A section has copies of the owners and
+targets of its instances. It reports what they gave up, and gets their grants and targets.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -57,7 +57,7 @@ class Instances:
                 self._aligned = -1
 
     def attach_section(self, section: Section) -> None:
-        """Let the group decide about a section. Its instances become members with what they have."""
+        """Let the group decide about a section. Its instances become members with their partitions."""
         holdings = self._group.holdings
         current = holdings.current(section.topic)
         if section.topic_id is None and current is not None:
@@ -69,7 +69,7 @@ class Instances:
         for index, holding in enumerate(section.holdings):
             holding.taken = index in owners
             if holding.taken and holding.owner is not None:
-                # An older server let consumers in.
+                # An older server accepted consumers in such a group.
                 holding.release()
         for name in section.instances:
             held = dict.fromkeys(section.held_by(name), 0)
@@ -127,7 +127,7 @@ class Instances:
         self.align_section(section, turn)
 
     def align(self, turn: Turn) -> None:
-        """Grant partitions that became free to instances, and note in sections what consumers took."""
+        """Grant free partitions to instances, and record in sections which partitions consumers own."""
         if self._aligned != self._group.holdings.changes:
             for section in self._attached.values():
                 self.align_section(section, turn)

@@ -1,4 +1,4 @@
-"""Members of a consumer group, their indexes, and their changes for storage. It decides nothing."""
+"""Members of a consumer group, their indexes, and their changes for storage, without rules."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -80,7 +80,7 @@ class Membership:
             try:
                 member = Member.restore(each)
                 if each.pattern:
-                    # All topics of a pattern are not stored. It matched at least these.
+                    # The topics of a pattern are not stored. It matched at least these.
                     member.matched = frozenset(topic.name for topic in (*held, *target)).difference(each.topics)
                     member.size = member.charged()
                 self.holdings.restore(each.member_id, member.subscription, held, target)
@@ -136,7 +136,7 @@ class Membership:
         self.touch(member)
 
     def replace(self, old: Member, member: Member) -> None:
-        """Replace a static member that left for a while. The new one has its partitions and epoch."""
+        """Replace a static member that left temporarily. The new one has its partitions and epoch."""
         self._unindex(old)
         self._moved.setdefault(old.member_id, old.client)
         self.holdings.replace(old.member_id, member.member_id)
@@ -217,7 +217,7 @@ class Membership:
         )
 
     def take_changes(self) -> list[GroupChange]:
-        """Return what storage must learn."""
+        """Return the changes for storage."""
         if not (self._changed or self._dropped or self.header is None or self._header_changed(self.header)):
             return []
         changes: list[GroupChange] = []

@@ -17,7 +17,7 @@ _PER_MS = 1_000
 LARGEST_AT_ONCE = 5_000
 """Maximum members and partitions of a target that is computed in the turn that needs it."""
 _MOST_DISCARDED = 2
-"""Consecutive outdated results. What is still valid of the next one applies, or a busy group would have no target."""
+"""Consecutive outdated results. The valid part of the next one applies, or a busy group would have no target."""
 AGAIN_MS = 1_000
 """Delay after a failed computation."""
 
@@ -26,7 +26,7 @@ Targets = Mapping[MemberKey, Mapping[str, Collection[int]]]
 
 
 def aim(group: Membership, rules: Rules, turn: Turn) -> None:
-    """Compute a new target if the group has changed. Members who join together wait for a common one."""
+    """Compute a new target if the group has changed. Members that join together wait for a common one."""
     if not group.holdings.outdated or group.assign is not None or turn.has_timer(timers.target()):
         return
     assign = _input(group, rules)
@@ -112,5 +112,5 @@ def _apply(group: Membership, rules: Rules, targets: Targets, assign: Assign, tu
     group.discarded = 0
     delay_ms = pause_ms(_size(assign), rules.config.consumer_assignment_interval_ms)
     if delay_ms and holdings.members:
-        # Until then, changes have no new target.
+        # Changes wait for this timer.
         turn.set_timer(timers.target(), delay_ms)

@@ -1,7 +1,7 @@
 """The assignor `simple` of share groups (KIP-932). Pure and deterministic.
 
 Every partition has a member, and shares are even. With more members than partitions, partitions have several members.
-Members keep what they have where that allows it.
+Members keep their partitions where the shares allow it.
 """
 
 import heapq
@@ -23,7 +23,7 @@ def assign(
     partitions: Mapping[str, int],
     held: Mapping[str, Mapping[str, Sequence[int]]],
 ) -> Shares:
-    """Return who reads what.
+    """Return the partitions of each member.
 
     Args:
         members: topics of each member. Unknown topics are ignored.

@@ -19,7 +19,7 @@ class Origin(NamedTuple):
     group: str
     delivery_count: int
     message: str
-    """Why it is one."""
+    """Reason (`reason`)."""
 
 
 def reason(delivery_count: int, limit: int) -> str:

@@ -47,7 +47,7 @@ def fault(request: ShareHeartbeat) -> str:
 
 
 class PartitionState(msgspec.Struct, frozen=True, gc=False):
-    """A share partition that has to have a state of at least this epoch."""
+    """A share partition that must have a state of at least this epoch."""
 
     topic: str
     topic_id: UUID
@@ -67,7 +67,7 @@ class ShareHeartbeatResult(msgspec.Struct, frozen=True, kw_only=True):
     member_id: str = ""
     member_epoch: int = 0
     waits: bool = False
-    """Whether the member should ask again soon, because its assignment is about to change."""
+    """Whether the member should send the next heartbeat soon, because its assignment is about to change."""
     assignment: Assignment | None = None
     """None: as before. Empty: no partitions."""
     states: tuple[PartitionState, ...] = ()
@@ -85,7 +85,7 @@ class AlterShareOffsets(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeleteShareOffsets(msgspec.Struct, frozen=True, kw_only=True):
-    """DeleteShareGroupOffsets: forget the states of topics."""
+    """DeleteShareGroupOffsets: delete the states of topics."""
 
     token: Hashable
     topics: tuple[str, ...]

@@ -1,7 +1,7 @@
-"""What a share group answers to requests of other kinds of groups: they do not mix (KIP-932).
+"""Responses of a share group to requests for groups of other kinds (KIP-932).
 
-An empty share group keeps its name too, until it is deleted. In the other direction, `groups.group` refuses members of
-share groups.
+An empty share group excludes other members too, until it is deleted. In other groups, `groups.group` refuses members
+of share groups.
 """
 
 from headrace.groups.consumers.events import ConsumerHeartbeat
@@ -40,7 +40,7 @@ def answer(group: str, request: UnsharedRequest) -> Result:  # noqa: PLR0911 - o
         case Delivered():
             return InstanceRefused(InstanceProblem.UNAVAILABLE, f"group {group!r} became a share group")
         case _:
-            return InstanceRefused(InstanceProblem.GROUP_IN_USE, f"group {group!r} is a share group of Kafka")
+            return InstanceRefused(InstanceProblem.GROUP_IN_USE, f"group {group!r} is a Kafka share group")
 
 
 def _not_a_member(leaving: Leaving) -> LeftMember:

@@ -169,8 +169,8 @@ class ShareGroup:
             )
         if request.member_epoch not in {LEAVE_EPOCH, member.epoch, member.previous_epoch}:
             fenced = (
-                f"The member's epoch {request.member_epoch} is neither the group's {member.epoch} nor the one before "
-                f"it, {member.previous_epoch}. The member must give up its partitions and join again."
+                f"The member epoch {request.member_epoch} is neither the present one ({member.epoch}) nor the previous "
+                f"one ({member.previous_epoch}). The member must give up its partitions and join again."
             )
             return GroupError.FENCED_MEMBER_EPOCH, fenced
         grows = request.member_epoch != LEAVE_EPOCH and (request.topics is not None or request.rack_id is not None)
@@ -274,7 +274,7 @@ class ShareGroup:
             return
         turn.command(assign)
         if self.target_epoch == 0:
-            # A member must not stay at the epoch with which it joins. It has no partitions until the end.
+            # A member must not stay at epoch 0, with which it joins. It has no partitions until the computation ends.
             self._target.apply({}, self.members, self._facts)
             self._move_target(turn)
             self.epoch += 1
@@ -339,7 +339,7 @@ class ShareGroup:
         self._facts = {name: facts for name, facts in self._facts.items() if name in read}
 
     def _keep_states(self, name: str, facts: TopicFacts, turn: Turn) -> None:
-        """Have states for all partitions of a topic."""
+        """Add states for all partitions of a topic."""
         known = self.topics.get(name)
         if known is not None and known.topic_id == facts.topic_id:
             if known.partitions >= facts.partitions:
@@ -352,7 +352,7 @@ class ShareGroup:
         turn.save(SaveField(self.topics[name]))
 
     def _next_state_epoch(self, turn: Turn) -> int:
-        # A group that is deleted and created again goes on: the epoch of its states is the time.
+        # State epochs come from the clock, so that a group that is deleted and created again has later ones.
         self._state_epoch = max(self._state_epoch + 1, turn.now_ms)
         return self._state_epoch
 

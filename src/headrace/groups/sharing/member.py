@@ -17,7 +17,7 @@ Assigned = Mapping[str, tuple[int, ...]]
 class Sharer:
     """A member with its epoch and its last assignment.
 
-    The assignment is a hint: the member gives nothing up, and the leader of a partition serves it in any case.
+    The assignment is a hint: the member gives nothing up, and the leader of a partition serves any member.
     """
 
     __slots__ = (

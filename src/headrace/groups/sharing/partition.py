@@ -1,8 +1,8 @@
 """One partition of a share group: which member holds which records, and what is done.
 
 A decision (`acknowledge`, `release_member`, `expire`) counts after it is stored: `prepare` begins the only write in
-flight, `stored` or `lost` ends it. Acquisitions are not stored. After `lost`, acknowledgements have failed, and their
-records stay acquired until their locks end. The next write contains everything.
+flight, and `stored` or `lost` ends it. Acquisitions are not stored. After `lost`, acknowledgements have failed, and
+their records stay acquired until their locks end. The next write contains the whole state.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,7 +27,7 @@ class ShareSettings(msgspec.Struct, frozen=True):
 
 
 class AcknowledgeType(Enum):
-    """What happens to a record."""
+    """Outcome of an acknowledgement."""
 
     GAP = 0
     ACCEPT = 1
@@ -46,7 +46,7 @@ class AckProblem(Enum):
 
 
 class AckBatch(NamedTuple):
-    """Acknowledgements of offsets in succession."""
+    """Acknowledgements of consecutive offsets."""
 
     first: int
     last: int
@@ -145,6 +145,10 @@ class SharePartition:
         """When the first lock ends (ticks), if any. It may be past after `lost`."""
         return min((run.until for run in self._runs if run.held), default=None)
 
+    def holds(self, member: str) -> bool:
+        """Return whether a member holds records."""
+        return any(run.held and run.member == member for run in self._runs)
+
     def wanted(self) -> Span | None:
         """Return where to read, and the last useful offset. None: nothing is available and the window is full."""
         first = last = None
@@ -228,12 +232,11 @@ class SharePartition:
         return problem
 
     def _decide(self, member: str, batches: Sequence[AckBatch], now: int, renew_until: int | None) -> AckProblem | None:
+        # A malformed list is one whatever its records are, as in Kafka.
+        if not are_valid(batches, renewing=renew_until is not None):
+            return AckProblem.INVALID_REQUEST
         changes: list[Run] = []
-        before = -1
         for batch in batches:
-            if batch.first <= before or not _valid(batch, renewing=renew_until is not None):
-                return AckProblem.INVALID_REQUEST
-            before = batch.last
             if batch.last < self.spso:
                 continue
             if batch.last >= self.speo:
@@ -241,16 +244,13 @@ class SharePartition:
             for run in self._runs.within(batch.first, batch.last):
                 if not run.held or run.member != member or run.until <= now:
                     return AckProblem.INVALID_RECORD_STATE
-                if len(batch.types) == 1:
-                    changes.append(self._acknowledged(run, batch.types[0], renew_until))
-                    continue
-                for first, last, kind in _equal_types(batch, run):
+                for first, last, kind in equal_types(batch, run.first, run.last):
                     changes.append(self._acknowledged(run.part(first, last), kind, renew_until))
         self._runs.replace(changes)
         return None
 
     def release_member(self, member: str) -> None:
-        """Release everything that a member holds."""
+        """Release all records of a member."""
         self._runs.replace(
             [
                 # An ended lock: after a lost write, `expire` decides again.
@@ -276,7 +276,7 @@ class SharePartition:
         self._runs.replace([run.decided(self._after(run)) for run in self._runs if run.held and run.until <= now])
 
     def dead_lettered(self, first: int, last: int) -> None:
-        """Mark records as done that have been copied."""
+        """Mark copied records as done."""
         self._runs.replace(
             [
                 run.decided(RecordState.DONE)
@@ -453,21 +453,33 @@ def _without(batches: Sequence[tuple[int, int]], skipped: Sequence[tuple[int, in
             yield start, last
 
 
-def _valid(batch: AckBatch, *, renewing: bool) -> bool:
-    if not 0 <= batch.first <= batch.last or len(batch.types) not in {1, batch.last - batch.first + 1}:
-        return False
-    return not batch.types.translate(None, _TYPES) and (renewing or _RENEWED not in batch.types)
+def are_valid(batches: Iterable[AckBatch], *, renewing: bool) -> bool:
+    """Return whether a list of acknowledgements is in order, and has known types: one for a batch or for each offset.
+
+    `renewing`: whether RENEW is allowed.
+    """
+    before = -1
+    for batch in batches:
+        if not before < batch.first <= batch.last or len(batch.types) not in {1, batch.last - batch.first + 1}:
+            return False
+        if batch.types.translate(None, _TYPES) or (_RENEWED in batch.types and not renewing):
+            return False
+        before = batch.last
+    return True
 
 
-def _equal_types(batch: AckBatch, run: Run) -> Iterable[tuple[int, int, int]]:
-    start = run.first
-    kind = batch.types[start - batch.first]
-    for offset in range(run.first + 1, run.last + 1):
+def equal_types(batch: AckBatch, first: int, last: int) -> Iterator[tuple[int, int, int]]:
+    """Yield neighbors of a batch that have the same type, with it: those from `first` to `last`."""
+    if len(batch.types) == 1:
+        yield first, last, batch.types[0]
+        return
+    start, kind = first, batch.types[first - batch.first]
+    for offset in range(first + 1, last + 1):
         each = batch.types[offset - batch.first]
         if each != kind:
             yield start, offset - 1, kind
             start, kind = offset, each
-    yield start, run.last, kind
+    yield start, last, kind
 
 
 def _taken_back(run: Run) -> Run:

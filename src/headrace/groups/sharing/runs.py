@@ -9,12 +9,12 @@ import msgspec
 from headrace.groups.sharing.state import RecordState, ShareState, StoredRun
 
 NO_MEMBER = ""
-"""Member of runs that nothing holds. Empty member IDs are not valid."""
+"""Member of runs that no member holds. Empty member IDs are not valid."""
 _last = attrgetter("last")
 
 
 class Run(msgspec.Struct, frozen=True, gc=False):
-    """Offsets in succession with one state."""
+    """Consecutive offsets with one state."""
 
     first: int
     last: int
@@ -134,7 +134,7 @@ class Runs:
             del self._runs[:done]
 
     def cut(self, offset: int) -> None:
-        """Forget everything below an offset."""
+        """Remove the runs below an offset."""
         if offset <= self.spso:
             return
         index = self.index(offset)

@@ -1,8 +1,8 @@
 """Stored state of a share partition, and its text.
 
-The text is `<state epoch> <SPSO> <run>,<run>...`. A run of offsets, the first from the start offset (SPSO) on, is
-`<length>d` (done), `<length>a<count>` (available after `count` deliveries) or `<length>x<count>` (for the dead letter
-topic). Acquired records are stored as available.
+The text is `<state epoch> <SPSO> <run>,<run>...`. The first run begins at the start offset (SPSO). A run is `<length>d`
+(done), `<length>a<count>` (available after `count` deliveries) or `<length>x<count>` (for the dead letter topic).
+Acquired records are stored as available.
 """
 
 import re
@@ -11,7 +11,7 @@ from enum import Enum
 import msgspec
 
 NOT_BEGUN = -1
-"""SPSO of a share partition whose leader has to resolve `share.auto.offset.reset`."""
+"""SPSO of a share partition whose leader must resolve `share.auto.offset.reset`."""
 _RUN = re.compile(r"([1-9][0-9]{0,18})([adx])([0-9]{0,9})")
 
 
@@ -29,7 +29,7 @@ class RecordState(Enum):
 
 
 class StoredRun(msgspec.Struct, frozen=True, gc=False):
-    """Offsets in succession with one state."""
+    """Consecutive offsets with one state."""
 
     length: int
     state: RecordState
@@ -48,10 +48,14 @@ class ShareState(msgspec.Struct, frozen=True):
     runs: tuple[StoredRun, ...] = ()
     """Runs from the SPSO on. Equal neighbors are one run."""
 
-    @property
-    def done(self) -> int:
-        """Number of done offsets after the SPSO."""
-        return sum(run.length for run in self.runs if run.state is RecordState.DONE)
+    def done_from(self, offset: int) -> int:
+        """Return the number of done offsets from `offset` on, such as the log start offset."""
+        found, end = 0, self.spso
+        for run in self.runs:
+            end += run.length
+            if run.state is RecordState.DONE:
+                found += max(0, min(run.length, end - offset))
+        return found
 
     def encode(self) -> str:
         """Return the stored text."""

@@ -15,7 +15,7 @@ def shares_of(assign: Assign) -> assignor.Shares:
 
 
 class Target:
-    """Who should read what, and how it is computed."""
+    """The target assignment and its computation."""
 
     def __init__(self) -> None:
         self.shares: assignor.Shares = {}

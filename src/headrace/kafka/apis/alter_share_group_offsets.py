@@ -1,9 +1,9 @@
-"""AlterShareGroupOffsets (91), version 0: let a share group begin at other offsets (KIP-932).
+"""AlterShareGroupOffsets (91), version 0: set the start offsets of a share group (KIP-932).
 
 Behavior
-- Only of a group without members. One that does not exist is created.
-- If storage refuses an offset, an error follows, but the next member may begin there.
-- A leader that serves the group still reads the new offset at its next write, which is refused.
+- The group must have no members. A group that does not exist is created.
+- If storage refuses an offset, the response has an error, but the next member may begin at the offset.
+- If a leader still serves the group, storage refuses its next write, and it loads the new offset.
 """
 
 from collections.abc import Iterable, Iterator

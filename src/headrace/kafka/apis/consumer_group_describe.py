@@ -1,10 +1,10 @@
 """ConsumerGroupDescribe (69), versions 0-1: consumer groups with their members (KIP-848).
 
 Behavior
-- A group that is named more than once is described once.
-- A group that does not exist, or that is not a consumer group, is GROUP_ID_NOT_FOUND.
-- A group with a topic that the client may not describe is TOPIC_AUTHORIZATION_FAILED, as in Kafka.
-- Groups that exceed the memory for responses (`headrace.reads.bytes`) in one request are POLICY_VIOLATION.
+- Describes a group once, even if the request names it more than once.
+- Returns GROUP_ID_NOT_FOUND for a group that does not exist, or that is not a consumer group.
+- Returns TOPIC_AUTHORIZATION_FAILED for a group with a topic that the client may not describe, as in Kafka.
+- Returns POLICY_VIOLATION for groups that exceed the memory for responses (`headrace.reads.bytes`).
 
 Version notes
 - 1: whether a member uses the protocol of classic groups.

@@ -1,14 +1,14 @@
 """ConsumerGroupHeartbeat (68), versions 0-1 (KIP-848).
 
 Behavior
-- A member joins with epoch 0, and leaves with -1, or with -2 as a static member that comes back.
-- Each response has the interval of the next heartbeat: 100 ms if the member's partitions are about to change, otherwise
-  from 300 ms to `group.consumer.heartbeat.interval.ms`, by the number of members.
-- A named topic that the client may not describe refuses the request, as in Kafka.
-- The topics of a regular expression come with a later response than named ones.
+- A member joins with epoch 0 and leaves with -1. A static member that leaves temporarily sends -2.
+- Each response contains the interval until the next heartbeat: 100 ms or more if the member's partitions are about to
+  change, otherwise from 300 ms to `group.consumer.heartbeat.interval.ms`, by the number of members.
+- The server rejects a request with a named topic that the client may not describe, as in Kafka.
+- Partitions of topics that match a regular expression come with a later response than those of named topics.
 
 Version notes
-- 0: the server makes the ID of a member that has none. 1: regular expressions, and IDs that clients make.
+- 0: the server creates the ID of a member that has none. 1: regular expressions, and IDs created by clients.
 """
 
 from collections.abc import Iterable
@@ -47,7 +47,7 @@ def _names(request: ConsumerGroupHeartbeatRequest, _: RequestContext) -> Iterabl
     urgent=True,
 )
 async def handle(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> Response:
-    """Take the heartbeat of a member."""
+    """Handle the heartbeat of a member."""
     member_id, pattern = request.member_id, request.subscribed_topic_regex
     if not request.group_id:
         return Response(error_code=Code.INVALID_REQUEST, error_message="GroupId can't be empty.")

@@ -1,8 +1,8 @@
-"""DeleteShareGroupOffsets (92), version 0: forget where a share group stands in topics (KIP-932).
+"""DeleteShareGroupOffsets (92), version 0: delete the offsets of a share group in topics (KIP-932).
 
 Behavior
-- Only of a group without members. The next member begins as `share.auto.offset.reset` says.
-- A topic that the group never had is UNKNOWN_TOPIC_OR_PARTITION.
+- The group must have no members. Its next member begins according to `share.auto.offset.reset`.
+- Returns UNKNOWN_TOPIC_OR_PARTITION for a topic that the group never had.
 """
 
 from collections.abc import Iterable
@@ -53,7 +53,7 @@ async def handle(request: DeleteShareGroupOffsetsRequest, context: RequestContex
     try:
         await broker.shares.drop(request.group_id, result.states)
     except TopicError as error:
-        # What remains is outdated: the next member begins under a later state epoch.
+        # A state that remains is outdated: the next member begins with a later state epoch.
         return Response(error_code=code_of(error), error_message=cut(str(error)))
     deleted = {state.topic: state.topic_id for state in result.states}
     if deleted:

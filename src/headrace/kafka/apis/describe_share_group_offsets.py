@@ -1,15 +1,15 @@
-"""DescribeShareGroupOffsets (90), versions 0-1: where share groups stand in partitions (KIP-932).
+"""DescribeShareGroupOffsets (90), versions 0-1: start offsets and lag of share groups (KIP-932).
 
 Behavior
-- Without topics, all topics of the group. A group that does not exist, or of another kind, has none.
-- A named partition of an unknown group, topic or partition is described without an offset, and is no error.
-- The start offset is the first one that is not done. It is -1 before a member has fetched from the partition.
-- Topics that the client may not describe are left out.
+- Without topics, describes all topics of the group. A group that does not exist, or of another kind, has none.
+- Describes a named partition of an unknown group, topic or partition without an offset and without an error.
+- The start offset is the first offset that is not done. It is -1 before a member has fetched from the partition.
+- Leaves out topics that the client may not describe.
 - A group or partition that is named more than once is described once.
 - Groups that exceed the memory for responses (`headrace.reads.bytes`) in one request are POLICY_VIOLATION.
 
 Version notes
-- 1: lag: records that are not done, in flight or not. -1: unknown (KIP-1226).
+- 1: lag (KIP-1226), the number of records that are not done, including those in flight. -1: unknown.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -146,7 +146,8 @@ async def _partition(group: ShareGroup | None, name: str, index: int, context: R
         source = await broker.source(partition)
         described.start_offset = max(state.spso, source.log_start)
         described.leader_epoch = max(source.leader_epoch, 0)
-        described.lag = max(0, source.visible_end(UNCOMMITTED) - described.start_offset - state.done)
+        done = state.done_from(described.start_offset)
+        described.lag = max(0, source.visible_end(UNCOMMITTED) - described.start_offset - done)
     except (TopicError, UnknownTopic) as error:
         described.error_code, described.error_message = code_of(error), str(error)
     return described

@@ -2,12 +2,12 @@
 
 Behavior
 - Accepts, releases or rejects acquired records. The list of a partition counts as a whole, or not at all.
-- The response follows when the outcome is stored. Without a response of storage, COORDINATOR_NOT_AVAILABLE follows, and
-  the records stay acquired until their locks end.
-- Session epoch -1 ends the session: everything that the member still holds is available again.
+- Responds after the outcome is stored. If storage does not respond, returns COORDINATOR_NOT_AVAILABLE, and the records
+  stay acquired until their locks end.
+- Session epoch -1 ends the session and releases all records of the member.
 
 Version notes
-- 2: renewal of locks (KIP-1222), if the request says so and `share.renew.acknowledge.enable` allows it.
+- 2: renewal of locks (KIP-1222), if the request has it and `share.renew.acknowledge.enable` allows it.
 """
 
 from collections.abc import Iterator

@@ -3,14 +3,14 @@
 Behavior
 - Acknowledges records of earlier fetches first, then acquires others: whole batches, lowest offsets first.
 - A share session has the partitions to fetch, so that requests name only changes. It belongs to one connection. When
-  it ends, with session epoch -1 or with the connection, everything that the member holds is available again at once.
-- Waits up to `max_wait_ms` for records. Growth of a log, a release, the end of a lock and room in a window end the
-  wait. `min_bytes` has no other effect: records are locked from the moment of the response.
+  it ends, with session epoch -1 or with the connection, the server releases all records of the member.
+- Waits up to `max_wait_ms` for records. New records, a release, the end of a lock and room in the window end the wait.
+  `min_bytes` has no other effect: records are locked from the moment of the response.
 - Starts with the partition after the one that was served last.
-- On a native topic, records are acquired one by one, and `max_records` is always a strict limit.
-- A partition that another broker leads has that leader and its address.
-- Any member ID is served, as in Kafka: the group coordinator is not asked. The group must have been assigned the
-  partition, or UNKNOWN_TOPIC_OR_PARTITION follows.
+- On a native topic, acquires single records, and `max_records` is always a strict limit.
+- For a partition that another broker leads, returns that leader and its address.
+- Serves any member ID, as in Kafka. Returns UNKNOWN_TOPIC_OR_PARTITION for a partition that the coordinator has not
+  assigned to the group.
 
 Version notes
 - 2: `share_acquire_mode` 1 makes `max_records` a strict limit (KIP-1206), and locks can be renewed (KIP-1222).
@@ -155,7 +155,7 @@ def _session(request: ShareFetchRequest, context: RequestContext) -> ShareSessio
 
 
 def end(session: ShareSession, context: RequestContext) -> None:
-    """End a session. What its member still holds is available again."""
+    """End a session. The records of its member are available again."""
     context.broker.shares.end(session)
 
 
@@ -188,7 +188,7 @@ def _fetch(
 
 
 async def _give_back(session: ShareSession, found: dict[Place, ShareFound], context: RequestContext) -> None:
-    """Give back records that the client does not get, because its request has timed out."""
+    """Undo the acquisition of records that the client does not get, because its request has timed out."""
 
     async def one(place: Place) -> None:
         try:

@@ -1,10 +1,10 @@
 """ShareGroupDescribe (77), version 1: share groups with their members (KIP-932).
 
 Behavior
-- A group that is named more than once is described once.
-- A group that does not exist, or that is not a share group, is GROUP_ID_NOT_FOUND.
-- A group with a topic that the client may not describe is TOPIC_AUTHORIZATION_FAILED, as in Kafka.
-- Groups that exceed the memory for responses (`headrace.reads.bytes`) in one request are POLICY_VIOLATION.
+- Describes a group once, even if the request names it more than once.
+- Returns GROUP_ID_NOT_FOUND for a group that does not exist, or that is not a share group.
+- Returns TOPIC_AUTHORIZATION_FAILED for a group with a topic that the client may not describe, as in Kafka.
+- Returns POLICY_VIOLATION for groups that exceed the memory for responses (`headrace.reads.bytes`).
 """
 
 from collections.abc import Iterable

@@ -1,11 +1,11 @@
 """ShareGroupHeartbeat (76), version 1 (KIP-932).
 
 Behavior
-- A member joins with epoch 0 and its topics, and leaves with -1. Its ID comes from the client.
-- The response to the join has the assignment already. States of its partitions begin before the response.
-- A named topic that the client may not describe refuses the whole request, as in Kafka.
-- A member is removed after 45 s without a heartbeat (`group.share.session.timeout.ms`). A lost connection does not
-  remove it, but releases the records that it has acquired.
+- A member joins with epoch 0 and its topics, and leaves with -1. The client creates its ID.
+- The response to the join contains the assignment. The server initializes the states of the partitions before.
+- The server rejects a request with a topic that the client may not describe, as in Kafka.
+- The server removes a member after 45 s without a heartbeat (`group.share.session.timeout.ms`). A lost connection does
+  not remove it, but releases its acquired records.
 """
 
 from collections.abc import Iterable
@@ -40,7 +40,7 @@ def _names(request: ShareGroupHeartbeatRequest, _: RequestContext) -> Iterable[s
     urgent=True,
 )
 async def handle(request: ShareGroupHeartbeatRequest, context: RequestContext) -> Response:
-    """Take the heartbeat of a member of a share group."""
+    """Handle the heartbeat of a member of a share group."""
     group, names = request.group_id, request.subscribed_topic_names
     if not group:
         return Response(error_code=Code.INVALID_REQUEST, error_message="GroupId can't be empty.")
@@ -64,7 +64,7 @@ async def handle(request: ShareGroupHeartbeatRequest, context: RequestContext) -
         try:
             await broker.shares.begin(group, result.states)
         except TopicError as unstored:
-            # The member asks again with the epoch that it knows, and gets its assignment.
+            # The member retries with the epoch that it knows, and gets its assignment.
             error, message = GroupError.COORDINATOR_NOT_AVAILABLE, str(unstored)
     if error is not None:
         return Response(error_code=code_of(error), error_message=cut(message) or None)
