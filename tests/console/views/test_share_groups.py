@@ -2,6 +2,7 @@
 
 import re
 
+import redis
 from tests.console.visiting import ask, create, safe
 from tests.harness.wire import Wire, batch
 from tests.kafka.sharer import REJECT, RELEASE, Sharer, configure
@@ -94,3 +95,8 @@ def test_redis_knows_who_holds_records_of_a_native_topic(server: InProcessServer
         html = safe(answer)
         assert (cell(html, "held"), cell(html, "0.held"), cell(html, "0.waiting")) == ("2", "2", "1")
         assert "stream-jobs 0 2 records" in answer.text
+        with redis.Redis.from_url(server.storage) as link:
+            link.client_pause(3_000)
+            silent = safe(ask(server, "/groups/stream-workers"))
+            assert link.ping()
+    assert (cell(silent, "0.held"), cell(silent, "members")) == ("-", "1")

@@ -1,6 +1,8 @@
 """Page of a share group: its members, its share partitions, and the records that members hold."""
 
+import asyncio
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -22,6 +24,7 @@ from headrace.topics.native import DEAD, RELEASED, SharePosition
 
 _ROWS = 200
 """Maximum partitions, members and runs of held records shown at a time."""
+_STORE_S = 1.0
 _EVENTS = 12
 _COLOURS = 8
 
@@ -75,9 +78,15 @@ async def share_view(ask: ViewRequest, part: ShareGroup) -> View:
     async def one(place: TopicPartition) -> SharePlace:
         return await _look(ask, name, place)
 
-    found = [each async for _, each in ask.broker.lane.a_few_at_once(list(rows.rows), one)]
+    found: list[SharePlace] = []
+    with suppress(TimeoutError):
+        # The page shows its members while Redis does not answer.
+        async with asyncio.timeout(_STORE_S):
+            async for _, known in ask.broker.lane.a_few_at_once(list(rows.rows), one):
+                found.append(known)
+    found += map(SharePlace, list(rows.rows)[len(found) :])
     holders = [each for place in found for each in place.holders][:_ROWS]
-    members, known = _members(part)
+    members, standing = _members(part)
     colours = {share.member: number % _COLOURS for number, share in enumerate(members)}
     events = event_list.of_group(ask, name, _EVENTS)
     clients = {share.member: text.name(share.client or share.member) for share in members}
@@ -87,7 +96,7 @@ async def share_view(ask: ViewRequest, part: ShareGroup) -> View:
         "shown": text.name(name),
         "path": text.group(name),
         "rows": rows,
-        "members": member_rows(members[:_ROWS], known, colours),
+        "members": member_rows(members[:_ROWS], standing, colours),
         "more_members": len(members[_ROWS:]),
         "places": [
             (each.place.partition, text.name(each.place.topic), text.topic(each.place.topic, cluster)) for each in found
@@ -121,7 +130,7 @@ async def share_view(ask: ViewRequest, part: ShareGroup) -> View:
         cells[f"hold.{number}.left"] = text.span(left)
     shape = (
         [(each.member, each.client, len(each.partitions)) for each in members[:_ROWS]],
-        list(known.members.items())[:_ROWS],
+        list(standing.members.items())[:_ROWS],
         [each.place for each in found],
         [(each.place, each.records, each.member) for each in holders],
         len(events),
