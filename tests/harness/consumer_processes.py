@@ -9,10 +9,7 @@ from uuid import UUID
 import msgspec
 
 from headrace.groups.consumers.events import (
-    JOIN_EPOCH,
-    LEAVE_EPOCH,
     STATIC_LEAVE_EPOCH,
-    Assignment,
     ConsumerHeartbeat,
     ConsumerHeartbeatResult,
     Resolve,
@@ -23,7 +20,16 @@ from headrace.groups.consumers.events import (
 from headrace.groups.effects import CommitResult, Effect
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Commit, Event
-from headrace.groups.model import GroupSettings, OffsetAndMetadata, StoredConsumer, TopicFacts, TopicPartition
+from headrace.groups.model import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    Assignment,
+    GroupSettings,
+    OffsetAndMetadata,
+    StoredConsumer,
+    TopicFacts,
+    TopicPartition,
+)
 from tests.harness.crashing import CrashingContext
 from tests.harness.groups import Ticket
 

@@ -5,14 +5,10 @@ from collections import Counter
 from typing import Any
 from uuid import UUID
 
-from headrace.groups.consumers.events import (
-    JOIN_EPOCH,
-    ConsumerHeartbeat,
-    ConsumerHeartbeatResult,
-)
+from headrace.groups.consumers.events import ConsumerHeartbeat, ConsumerHeartbeatResult
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Commit
-from headrace.groups.model import GroupSettings, StoredConsumer
+from headrace.groups.model import JOIN_EPOCH, GroupSettings, StoredConsumer
 from tests.harness.consumer_processes import Consumer, ConsumerContext, Part, is_accepted
 from tests.harness.groups import Ticket
 

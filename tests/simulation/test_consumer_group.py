@@ -19,10 +19,10 @@ from tests.harness.simulations import check_noticed, noted, run_many
 from headrace.groups.assignment.holdings import Holdings
 from headrace.groups.consumers import group as consumer_group
 from headrace.groups.consumers import heartbeat
-from headrace.groups.consumers.events import JOIN_EPOCH, ConsumerHeartbeat, ConsumerHeartbeatResult
+from headrace.groups.consumers.events import ConsumerHeartbeat, ConsumerHeartbeatResult
 from headrace.groups.consumers.member import Member, owns_only
 from headrace.groups.consumers.membership import Membership
-from headrace.groups.model import StoredConsumer
+from headrace.groups.model import JOIN_EPOCH, StoredConsumer
 from headrace.groups.timers import TimerKind
 from headrace.groups.turn import Turn
 

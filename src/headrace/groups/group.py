@@ -13,14 +13,7 @@ from headrace.groups.classic.states import GroupState
 from headrace.groups.configs import Configs, MigrationPolicy
 from headrace.groups.consumers import heartbeat
 from headrace.groups.consumers.classic_members import Facts, no_facts
-from headrace.groups.consumers.events import (
-    JOIN_EPOCH,
-    Assigned,
-    ConsumerHeartbeat,
-    ConsumerRequest,
-    Resolved,
-    TopicsChanged,
-)
+from headrace.groups.consumers.events import Assigned, ConsumerHeartbeat, ConsumerRequest, Resolved, TopicsChanged
 from headrace.groups.consumers.group import ConsumerGroup
 from headrace.groups.description import GroupDescription, Moved, described_as_balanced
 from headrace.groups.effects import Effect, HeartbeatResult, Result
@@ -53,6 +46,7 @@ from headrace.groups.instances.group import BalancedGroup
 from headrace.groups.instances.model import Reservation
 from headrace.groups.kinds import TIMERS, KindEvent, KindGroup, OtherMembers
 from headrace.groups.model import (
+    JOIN_EPOCH,
     DropField,
     DropOffsets,
     GroupChange,

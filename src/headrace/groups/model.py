@@ -10,6 +10,14 @@ from headrace.groups.configs import NewerGroupSettings
 from headrace.groups.instances.model import StartKind
 from headrace.groups.sharing.model import StoredSharer, StoredShareTopic
 
+Assignment = tuple[tuple[UUID, tuple[int, ...]], ...]
+"""Partitions by topic ID."""
+
+JOIN_EPOCH = 0
+"""Member epoch of a request to join a group of a newer kind."""
+LEAVE_EPOCH = -1
+"""Member epoch of a request to leave one."""
+
 
 class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Limits and times (ms) of all groups of a server, with Kafka's names and defaults except the initial delay."""

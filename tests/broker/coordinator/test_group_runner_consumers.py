@@ -11,12 +11,13 @@ from headrace.broker.coordinator.groups import GroupCoordinator
 from headrace.broker.coordinator.subscribed_topics import NoTopics
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.groups.configs import Configs, GroupConfig
-from headrace.groups.consumers.events import Assignment, ConsumerHeartbeat, ConsumerHeartbeatResult
+from headrace.groups.consumers.events import ConsumerHeartbeat, ConsumerHeartbeatResult
 from headrace.groups.consumers.target import LARGEST_AT_ONCE
 from headrace.groups.effects import Result
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Commit, Request
 from headrace.groups.model import (
+    Assignment,
     GroupChange,
     GroupKind,
     GroupSettings,

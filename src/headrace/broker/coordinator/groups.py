@@ -19,13 +19,14 @@ from headrace.broker.ports import GroupStorage
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.runtime.scheduler import CooperativeScheduler, TimeSlice
 from headrace.groups.configs import Configs
-from headrace.groups.consumers.events import JOIN_EPOCH, ConsumerHeartbeat, Resolved, TopicsChanged
+from headrace.groups.consumers.events import ConsumerHeartbeat, Resolved, TopicsChanged
 from headrace.groups.description import GroupDescription
 from headrace.groups.effects import CommitResult, Result, refusal
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Commit, DropTopic, EndOffsets, Join, Request, TxnOffsetCommit
 from headrace.groups.kinds import KindGroup
 from headrace.groups.model import (
+    JOIN_EPOCH,
     DropGroup,
     GroupKind,
     GroupSettings,

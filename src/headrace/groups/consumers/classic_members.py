@@ -10,7 +10,7 @@ from headrace.groups import timers
 from headrace.groups.assignment.holdings import Topic
 from headrace.groups.configs import Rules
 from headrace.groups.consumer_subscription import CONSUMER_PROTOCOL, assignment, owned_partitions, topics_of
-from headrace.groups.consumers.events import Assignment, Resolve
+from headrace.groups.consumers.events import Resolve
 from headrace.groups.consumers.heartbeat import reconcile
 from headrace.groups.consumers.member import Member, MemberState
 from headrace.groups.consumers.membership import Membership
@@ -18,7 +18,7 @@ from headrace.groups.consumers.target import aim
 from headrace.groups.effects import HeartbeatResult, JoinResult, LeaveResult, LeftMember, SyncResult
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Heartbeat, Join, Leave, Leaving, Sync
-from headrace.groups.model import GroupSettings, TopicFacts
+from headrace.groups.model import Assignment, GroupSettings, TopicFacts
 from headrace.groups.turn import Turn
 
 Facts = Callable[[str], TopicFacts | None]

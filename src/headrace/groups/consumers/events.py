@@ -1,22 +1,14 @@
 """Events of a consumer group (KIP-848), their results, and commands for its runner."""
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from uuid import UUID
 
 import msgspec
 
 from headrace.groups.assignment.holdings import MemberKey
 from headrace.groups.errors import GroupError
-from headrace.groups.model import TopicFacts
+from headrace.groups.model import Assignment, TopicFacts
 from headrace.machines.effects import Command
 
-Assignment = tuple[tuple[UUID, tuple[int, ...]], ...]
-"""Partitions by topic id."""
-
-JOIN_EPOCH = 0
-"""Member epoch of a request to join."""
-LEAVE_EPOCH = -1
-"""Member epoch of a request to leave."""
 STATIC_LEAVE_EPOCH = -2
 """Member epoch with which a static member leaves temporarily and keeps its partitions."""
 

@@ -6,19 +6,12 @@ the previous epoch acknowledges nothing. A request over an older connection than
 
 from headrace.groups import timers
 from headrace.groups.configs import NewerGroupSettings, Rules
-from headrace.groups.consumers.events import (
-    JOIN_EPOCH,
-    LEAVE_EPOCH,
-    STATIC_LEAVE_EPOCH,
-    Assignment,
-    ConsumerHeartbeat,
-    ConsumerHeartbeatResult,
-    Resolve,
-)
+from headrace.groups.consumers.events import STATIC_LEAVE_EPOCH, ConsumerHeartbeat, ConsumerHeartbeatResult, Resolve
 from headrace.groups.consumers.member import Member, MemberState, as_assignment, owns_any, owns_only
 from headrace.groups.consumers.membership import Membership
 from headrace.groups.consumers.target import aim
 from headrace.groups.errors import GroupError
+from headrace.groups.model import JOIN_EPOCH, LEAVE_EPOCH, Assignment
 from headrace.groups.turn import Turn
 
 

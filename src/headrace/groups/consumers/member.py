@@ -5,10 +5,10 @@ from enum import Enum
 from uuid import UUID
 
 from headrace.groups.assignment.holdings import Holdings, MemberKey, Topic
-from headrace.groups.consumers.events import Assignment, ConsumerHeartbeat
+from headrace.groups.consumers.events import ConsumerHeartbeat
 from headrace.groups.description import Client
 from headrace.groups.events import Join
-from headrace.groups.model import StoredConsumer, StoredGrants, StoredPartitions
+from headrace.groups.model import Assignment, StoredConsumer, StoredGrants, StoredPartitions
 
 Parts = dict[Topic, set[int]]
 """Partitions by topic, without empty sets."""

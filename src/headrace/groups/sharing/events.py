@@ -6,15 +6,7 @@ from uuid import UUID
 import msgspec
 
 from headrace.groups.errors import GroupError
-from headrace.groups.model import TopicFacts
-
-Assignment = tuple[tuple[UUID, tuple[int, ...]], ...]
-"""Partitions by topic ID."""
-
-JOIN_EPOCH = 0
-"""Member epoch of a request to join."""
-LEAVE_EPOCH = -1
-"""Member epoch of a request to leave."""
+from headrace.groups.model import JOIN_EPOCH, LEAVE_EPOCH, Assignment, TopicFacts
 
 
 class ShareHeartbeat(msgspec.Struct, frozen=True, kw_only=True):

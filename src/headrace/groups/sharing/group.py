@@ -19,6 +19,8 @@ from headrace.groups.effects import DeleteGroupResult
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Commit, DeleteGroup, DropTopic, TimerFired, TxnOffsetCommit
 from headrace.groups.model import (
+    LEAVE_EPOCH,
+    Assignment,
     DropField,
     DropGroup,
     GroupHeader,
@@ -31,9 +33,7 @@ from headrace.groups.model import (
     TopicPartition,
 )
 from headrace.groups.sharing.events import (
-    LEAVE_EPOCH,
     AlterShareOffsets,
-    Assignment,
     DeleteShareOffsets,
     PartitionState,
     ShareHeartbeat,

@@ -15,9 +15,10 @@ from collections.abc import Iterable
 from uuid import uuid4
 
 from headrace.broker.coordinator.pattern_subscriptions import Subscriber
-from headrace.groups.consumers.events import JOIN_EPOCH, Assignment, ConsumerHeartbeat, ConsumerHeartbeatResult
-from headrace.groups.model import GroupKind, TopicFacts
+from headrace.groups.consumers.events import ConsumerHeartbeat, ConsumerHeartbeatResult
+from headrace.groups.model import JOIN_EPOCH, Assignment, GroupKind
 from headrace.kafka.errors import Code, code_of
+from headrace.kafka.newer_members import client_id, subscribed_names, topic_facts, topic_partitions
 from headrace.kafka.required_acls import groups, its_group, topics
 from headrace.kafka.server.registry import register
 from headrace.kafka.server.request_context import RequestContext
@@ -27,22 +28,16 @@ from headrace.security.access.required_acls import Operation
 from headrace.text.patterns import InvalidPattern, Pattern
 from headrace.topics.errors import cut
 
-_MOST_CLIENT_ID = 249
-"""Maximum stored characters of a client id, the same as of a topic's name."""
 _SHOWN = 200
 """Maximum characters of a pattern in an error message."""
 Response = ConsumerGroupHeartbeatResponse
-
-
-def _names(request: ConsumerGroupHeartbeatRequest, _: RequestContext) -> Iterable[str]:
-    return request.subscribed_topic_names or ()
 
 
 @register(
     ConsumerGroupHeartbeatRequest,
     0,
     1,
-    needs=(groups(Operation.READ, its_group), topics(Operation.DESCRIBE, _names)),
+    needs=(groups(Operation.READ, its_group), topics(Operation.DESCRIBE, subscribed_names)),
     bound=OF_MEMBERS,
     urgent=True,
 )
@@ -72,20 +67,24 @@ async def handle(request: ConsumerGroupHeartbeatRequest, context: RequestContext
         pattern=pattern,
         server_assignor=request.server_assignor,
         owned=None if request.topic_partitions is None else await _owned(request.topic_partitions, context),
-        client_id=(context.client_id or "")[:_MOST_CLIENT_ID],
+        client_id=client_id(context),
         client_host=f"/{context.channel.client_host}",
         connection=context.channel.number,
-        facts=await _facts(names, context) if names else {},
+        facts=await topic_facts(names, context) if names else {},
     )
     result = await _asked(group, heartbeat, context)
     if result.error is not None:
         return Response(error_code=code_of(result.error), error_message=cut(result.message) or None)
     waits, left = result.waits, result.member_epoch < JOIN_EPOCH
+    assigned = None
+    if result.assignment is not None:
+        partitions = await topic_partitions(result.assignment, Response.TopicPartitions, context)
+        assigned = Response.Assignment(topic_partitions=partitions)
     return Response(
         member_id=result.member_id,
         member_epoch=result.member_epoch,
         heartbeat_interval_ms=0 if left else groups.heartbeat_interval_ms(group, GroupKind.CONSUMER, waits=waits),
-        assignment=None if result.assignment is None else await _assignment(result.assignment, context),
+        assignment=assigned,
     )
 
 
@@ -108,18 +107,3 @@ async def _asked(group: str, heartbeat: ConsumerHeartbeat, context: RequestConte
 
 async def _owned(owned: Iterable[ConsumerGroupHeartbeatRequest.TopicPartitions], context: RequestContext) -> Assignment:
     return tuple([(each.topic_id, tuple(each.partitions)) async for each in context.pace().each(owned)])
-
-
-async def _facts(names: Iterable[str], context: RequestContext) -> dict[str, TopicFacts]:
-    facts = context.broker.groups.topics.facts
-    return {name: found async for name in context.pace().each(names) if (found := facts(name)) is not None}
-
-
-async def _assignment(assigned: Assignment, context: RequestContext) -> Response.Assignment:
-    pace = context.pace()
-    return Response.Assignment(
-        topic_partitions=[
-            Response.TopicPartitions(topic_id=topic_id, partitions=list(partitions))
-            async for topic_id, partitions in pace.each(assigned)
-        ]
-    )

@@ -8,12 +8,11 @@ Behavior
   not remove it, but releases its acquired records.
 """
 
-from collections.abc import Iterable
-
 from headrace.groups.errors import GroupError
-from headrace.groups.model import GroupKind, TopicFacts
-from headrace.groups.sharing.events import LEAVE_EPOCH, Assignment, ShareHeartbeat, ShareHeartbeatResult
+from headrace.groups.model import LEAVE_EPOCH, GroupKind
+from headrace.groups.sharing.events import ShareHeartbeat, ShareHeartbeatResult
 from headrace.kafka.errors import Code, code_of
+from headrace.kafka.newer_members import client_id, subscribed_names, topic_facts, topic_partitions
 from headrace.kafka.required_acls import groups, its_group, topics
 from headrace.kafka.server.registry import register
 from headrace.kafka.server.request_context import RequestContext
@@ -22,20 +21,14 @@ from headrace.protocol.messages import ShareGroupHeartbeatRequest, ShareGroupHea
 from headrace.security.access.required_acls import Operation
 from headrace.topics.errors import TopicError, cut
 
-_MOST_CLIENT_ID = 249
-"""Maximum stored characters of a client id, the same as of a topic's name."""
 Response = ShareGroupHeartbeatResponse
-
-
-def _names(request: ShareGroupHeartbeatRequest, _: RequestContext) -> Iterable[str]:
-    return request.subscribed_topic_names or ()
 
 
 @register(
     ShareGroupHeartbeatRequest,
     1,
     1,
-    needs=(groups(Operation.READ, its_group), topics(Operation.DESCRIBE, _names)),
+    needs=(groups(Operation.READ, its_group), topics(Operation.DESCRIBE, subscribed_names)),
     bound=OF_MEMBERS,
     urgent=True,
 )
@@ -53,9 +46,9 @@ async def handle(request: ShareGroupHeartbeatRequest, context: RequestContext) -
             member_epoch=request.member_epoch,
             rack_id=request.rack_id,
             topics=None if names is None else tuple(names),
-            client_id=(context.client_id or "")[:_MOST_CLIENT_ID],
+            client_id=client_id(context),
             client_host=f"/{context.channel.client_host}",
-            facts=await _facts(names or (), context),
+            facts=await topic_facts(names or (), context),
         ),
     )
     assert isinstance(result, ShareHeartbeatResult)
@@ -70,23 +63,13 @@ async def handle(request: ShareGroupHeartbeatRequest, context: RequestContext) -
         return Response(error_code=code_of(error), error_message=cut(message) or None)
     left = result.member_epoch == LEAVE_EPOCH
     interval_ms = broker.groups.heartbeat_interval_ms(group, GroupKind.SHARE, waits=result.waits)
+    assigned = None
+    if result.assignment is not None:
+        partitions = await topic_partitions(result.assignment, Response.TopicPartitions, context)
+        assigned = Response.Assignment(topic_partitions=partitions)
     return Response(
         member_id=result.member_id,
         member_epoch=result.member_epoch,
         heartbeat_interval_ms=0 if left else interval_ms,
-        assignment=None if result.assignment is None else await _assignment(result.assignment, context),
-    )
-
-
-async def _facts(names: Iterable[str], context: RequestContext) -> dict[str, TopicFacts]:
-    facts = context.broker.groups.topics.facts
-    return {name: found async for name in context.pace().each(names) if (found := facts(name)) is not None}
-
-
-async def _assignment(assigned: Assignment, context: RequestContext) -> Response.Assignment:
-    return Response.Assignment(
-        topic_partitions=[
-            Response.TopicPartitions(topic_id=topic_id, partitions=list(partitions))
-            async for topic_id, partitions in context.pace().each(assigned)
-        ]
+        assignment=assigned,
     )
