@@ -68,7 +68,7 @@ def test_fish(environment: dict[str, str], line: str, completed: set[str]) -> No
     answer = answered(["fish", "-c", script, line], environment)
     assert {each.split("\t")[0] for each in answer.stdout.splitlines()} == completed
     if line == "headrace gro":
-        assert answer.stdout == "groups\tList, describe, reset and delete groups.\n"
+        assert answer.stdout == "groups\tList, describe, alter, reset and delete groups.\n"
 
 
 @pytest.fixture
