@@ -502,7 +502,7 @@ class MemoryShares:
         self.error: Exception | None = None
         """What a save raises."""
 
-    async def init(self, stream: str, group: str, state: ShareState) -> bool:
+    async def init(self, stream: str, group: str, state: ShareState, copies: int = 1) -> bool:
         self._shared.check()
         before = self.stored.get((stream, group))
         if before is not None and before.epoch >= state.epoch:
@@ -520,7 +520,7 @@ class MemoryShares:
         self._shared.check()
         return 1, self.stored.get((stream, group))
 
-    async def save(self, stream: str, group: str, term: int, state: ShareState) -> bool:
+    async def save(self, stream: str, group: str, term: int, state: ShareState, copies: int = 1) -> bool:
         if self.answers is not None:
             await self.answers.wait()
         if self.error is not None:

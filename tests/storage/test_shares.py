@@ -11,8 +11,11 @@ from tests.conftest import OpenStorage
 from tests.harness.logs import opened
 
 from headrace.groups.sharing.state import NOT_BEGUN, RecordState, ShareState, StoredRun
+from headrace.storage.layout.keys import Keyspace
+from headrace.storage.logs.replicas import ConfirmDone, NoReplicas
 from headrace.storage.redis.script_calls import Scripts
 from headrace.storage.redis.shards import Shards
+from headrace.storage.shares import RedisShares
 from headrace.storage.storage import RedisStorage
 from headrace.topics.errors import Fenced, StorageUnavailable, TopicError, UnknownTopic
 from headrace.topics.model import Topic
@@ -152,3 +155,41 @@ async def test_what_headrace_did_not_write_is_an_error(storage: RedisStorage, ra
         with pytest.raises(TopicError, match="not the hash"):
             await call
     await storage.shares.drop(STREAM, "g", 3)
+
+
+class Copies(NoReplicas):
+    """Replicas that have a write, or not."""
+
+    can_replicate = True
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, int]] = []
+        self.error: Exception | None = None
+        self.connections = [1]
+
+    def primary(self, _stream: str) -> object:
+        return self.connections.pop() if len(self.connections) > 1 else self.connections[0]
+
+    def confirm(self, stream: str, copies: int, wait_ms: int | None, done: ConfirmDone) -> None:
+        self.asked.append((stream, copies))
+        done(self.error)
+
+
+async def test_a_state_counts_when_its_replicas_have_it(storage: RedisStorage) -> None:
+    copies = Copies()
+    shares = RedisShares(storage.scripts, Keyspace(), storage.logs, copies)
+    assert await shares.init(STREAM, "g", BEGUN, 2)
+    term, _ = await shares.load(STREAM, "g")
+    assert await shares.save(STREAM, "g", term, STATE)
+    assert copies.asked == [(KEY, 2)]
+    copies.error = StorageUnavailable("too few")
+    with pytest.raises(StorageUnavailable, match="too few"):
+        await shares.save(STREAM, "g", term, STATE, 2)
+    with pytest.raises(StorageUnavailable, match="too few"):
+        await shares.init(STREAM, "g", BEGUN, 2)
+    copies.error = None
+    assert await shares.save(STREAM, "g", term, STATE, 2)
+    # The first write may be at a primary that another one has replaced.
+    copies.connections = [2, 1]
+    with pytest.raises(StorageUnavailable, match="another primary"):
+        await shares.save(STREAM, "g", term, STATE, 2)

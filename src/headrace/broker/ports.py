@@ -128,9 +128,10 @@ class TransactionStorage(Protocol):
 class ShareStorage(Protocol):
     """Share partitions, next to their logs."""
 
-    async def init(self, stream: str, group: str, state: ShareState) -> bool:
+    async def init(self, stream: str, group: str, state: ShareState, copies: int = 1) -> bool:
         """Begin a state epoch, as the coordinator. Return False if it had begun. Raises Fenced for an earlier one.
 
+        Return when `copies` servers have it (`min.insync.replicas`).
         Check afterwards that the topic still exists.
         """
 
@@ -140,7 +141,7 @@ class ShareStorage(Protocol):
     async def load(self, stream: str, group: str) -> tuple[int, ShareState | None]:
         """Return this leader's term and the stored state. Raises UnknownTopic or Fenced for others than the leader."""
 
-    async def save(self, stream: str, group: str, term: int, state: ShareState) -> bool:
+    async def save(self, stream: str, group: str, term: int, state: ShareState, copies: int = 1) -> bool:
         """Replace the state, one write at a time. Return False if its epoch is over: load it again."""
 
     async def drop(self, stream: str, group: str, epoch: int) -> None:

@@ -57,7 +57,7 @@ class ClusterParts:
         self.documents = shared.documents
         self.topics = RedisTopics(shared.scripts, keyspace, shared.fence, shared.logs, shared.native, shared.unreadable)
         self.groups = RedisGroups(shared.scripts, keyspace, shared.fence, unreadable=shared.unreadable)
-        self.shares = RedisShares(shared.scripts, keyspace, shared.logs)
+        self.shares = RedisShares(shared.scripts, keyspace, shared.logs, shared.copies)
         self.transactions = RedisTransactions(
             shared.scripts, keyspace, shared.fence, shared.copies, unreadable=shared.unreadable
         )

@@ -1,21 +1,17 @@
 """Transactional IDs in Redis: `broker.ports.TransactionStorage`."""
 
-import asyncio
 from collections.abc import Callable
 from time import monotonic
 
 from headrace.metrics.unreadable_values import Unreadable
 from headrace.storage.fence import Fence
 from headrace.storage.layout.keys import DEFAULT_CLUSTER, Keyspace
-from headrace.storage.logs.replicas import NoReplicas, RedisReplicas
+from headrace.storage.logs.replicas import NoReplicas, RedisReplicas, until_copied
 from headrace.storage.names import StoredNames
 from headrace.storage.redis.script_calls import Scripts
 from headrace.topics.errors import Fenced, StorageFull, StorageUnavailable, StorageUnreachable, TopicError
 from headrace.transactions.model import NEW, DropTransaction, StoredTransaction, TransactionChange
 from headrace.transactions.snapshot import decode, encode
-
-_REPLICAS_MS = 5_000
-"""Maximum wait for replicas of a decision. The coordinator decides again."""
 
 
 class RedisTransactions:
@@ -91,24 +87,11 @@ class RedisTransactions:
             await self._replicated(key, change.state.copies, primary)
 
     async def _replicated(self, key: str, copies: int, primary: object) -> None:
-        """Return when enough servers have the key. Raises StorageUnavailable.
+        """Return when enough servers have the key.
 
         The shards of a Redis Cluster lose different writes in a failover. A marker must not outlive its decision.
         """
-        if copies <= 1 or not self._copies.can_replicate:
-            return
-        if self._copies.primary(key) != primary:
-            raise StorageUnavailable("another primary may have taken over since the decision was written")
-        confirmed: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
-
-        def done(error: Exception | None) -> None:
-            if not confirmed.done():
-                confirmed.set_result(error)
-
-        self._copies.confirm(key, copies, _REPLICAS_MS, done)
-        error = await confirmed
-        if error is not None:
-            raise StorageUnavailable(str(error))
+        await until_copied(self._copies, key, copies, primary)
 
     def _epoch(self, view: int) -> str:
         given_up = self._fence.given_up

@@ -116,7 +116,7 @@ class ShareLog:
             log.check_led()
             state = ShareState(state.epoch, await self._begin(log, self._config()))
             self._check_open()
-            if not await self._storage.save(log.stream, self.group, term, state):
+            if not await self._storage.save(log.stream, self.group, term, state, log.replication.min_insync):
                 raise StorageUnavailable("the offset of the share group was altered in the meantime: try again")
         # Another one may have been opened since: both would give the same records to members.
         self._check_open()
@@ -428,7 +428,7 @@ class ShareLog:
 
     async def _store(self, state: ShareState, term: int) -> Exception | None:
         try:
-            if await self._storage.save(self.log.stream, self.group, term, state):
+            if await self._storage.save(self.log.stream, self.group, term, state, self.log.replication.min_insync):
                 return None
         except TopicError as error:
             return error

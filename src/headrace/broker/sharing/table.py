@@ -166,7 +166,9 @@ class ShareTable:
                 else:
                     # An altered offset that was not stored must not be lost: the group would skip records.
                     begin = NOT_BEGUN if state.begin is None else state.begin
-                    await self._storage.init(stream, group, ShareState(state.epoch, begin))
+                    await self._storage.init(
+                        stream, group, ShareState(state.epoch, begin), partition.log.replication.min_insync
+                    )
             except UnknownTopic:
                 # It was just deleted, or is internal. Other topics must not wait.
                 return

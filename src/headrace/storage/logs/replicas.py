@@ -28,6 +28,8 @@ _SLICE_S: Final = 0.25
 """Seconds that one WAIT blocks. New requests wait that long."""
 _LOOK_AGAIN_S: Final = 0.1
 """Minimum seconds between rounds while replicas are missing."""
+_STATE_MS: Final = 5_000
+"""Maximum wait for replicas of a state."""
 _KEPT_MS: Final = 60_000
 """Milliseconds until the key of a barrier's write expires."""
 _ASKED: Final = "a question for copies"
@@ -120,6 +122,27 @@ class NoReplicas:
 
     async def close(self) -> None:
         """Do nothing."""
+
+
+async def until_copied(replicas: RedisReplicas | NoReplicas, key: str, copies: int, primary: object) -> None:
+    """Wait until `copies` servers have what was written to a key. Raises StorageUnavailable if that is unknown.
+
+    `primary`: of the key before the write.
+    """
+    if copies <= 1 or not replicas.can_replicate:
+        return
+    if replicas.primary(key) != primary:
+        raise StorageUnavailable("another primary may have taken over since the write")
+    confirmed: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+
+    def done(error: Exception | None) -> None:
+        if not confirmed.done():
+            confirmed.set_result(error)
+
+    replicas.confirm(key, copies, _STATE_MS, done)
+    error = await confirmed
+    if error is not None:
+        raise StorageUnavailable(str(error))
 
 
 class _Barrier:
