@@ -1,40 +1,36 @@
 """Java's own consumer, franz-go and Kafka's tools with groups of KIP-848."""
 
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from tests.harness import fetching
-from tests.harness.apache_kafka import jars, java_command, tool
+from tests.clients.member_programs import LANGUAGES, PATIENCE_S, Command, MemberProgram, compiled_go, compiled_java
+from tests.harness.apache_kafka import tool
 from tests.harness.wire import Wire, batch
 
 from headrace.protocol.messages import IncrementalAlterConfigsRequest
 from headrace.testing import Server, server
 
 _HERE = Path(__file__).parent / "consumers"
-_BUILD_S = 300
-PATIENCE_S = 60
 PARTITIONS = 4
-Command = Callable[..., list[str]]
 Request = IncrementalAlterConfigsRequest
 _GROUP = 32
 
 
-class Program:
-    """A member in a process of its own."""
+class Program(MemberProgram):
+    """A member that prints what it has and reads."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        super().__init__(command)
         self.lines: list[str] = []
         self._reading = threading.Thread(target=self._read, daemon=True)
         self._reading.start()
 
     def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
             self.lines.append(line.rstrip("\n"))
 
     @property
@@ -47,46 +43,24 @@ class Program:
         """The values that it has read."""
         return [line.removeprefix("record ") for line in list(self.lines) if line.startswith("record ")]
 
-    def kill(self) -> None:
-        """End it without a word to the server."""
-        self._process.kill()
-        self._end()
-
-    def close(self) -> None:
-        """Let it leave the group."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._end()
-
-    def _end(self) -> None:
-        self._process.wait(PATIENCE_S)
+    def ended(self) -> None:
+        """Wait for its end, and for its last lines."""
+        self.process.wait(PATIENCE_S)
         self._reading.join(PATIENCE_S)
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            pipe.close()
+        super().ended()
 
 
 @pytest.fixture(scope="module")
 def java(tmp_path_factory: pytest.TempPathFactory) -> Command:
-    folder = tmp_path_factory.mktemp("java")
-    command = ["javac", "-d", str(folder), "-cp", jars(), "GroupMember.java"]
-    fetching.run(command, _HERE, each_s=_BUILD_S)
-    return lambda *words: java_command("GroupMember", *words, classes=f"{folder}:{jars()}")
+    return compiled_java(_HERE, "GroupMember", tmp_path_factory.mktemp("java"))
 
 
 @pytest.fixture(scope="module")
 def go(tmp_path_factory: pytest.TempPathFactory) -> Command:
-    program = str(tmp_path_factory.mktemp("go") / "member")
-    fetching.run([*fetching.GO_BUILD, "-o", program, "."], _HERE / "go", each_s=_BUILD_S)
-    return lambda *words: [program, *words]
+    return compiled_go(_HERE / "go", tmp_path_factory.mktemp("go"))
 
 
-@pytest.fixture(
-    params=[
-        pytest.param("java", marks=pytest.mark.maven),
-        pytest.param("go", marks=pytest.mark.go),
-    ]
-)
+@pytest.fixture(params=LANGUAGES)
 def command(request: pytest.FixtureRequest) -> Command:
     found: Command = request.getfixturevalue(request.param)
     return found

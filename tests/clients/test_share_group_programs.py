@@ -1,6 +1,5 @@
 """Java's own share consumer and franz-go's in share groups (KIP-932)."""
 
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -8,8 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from tests.harness import fetching
-from tests.harness.apache_kafka import jars, java_command
+from tests.clients.member_programs import LANGUAGES, PATIENCE_S, Command, MemberProgram, compiled_go, compiled_java
 from tests.harness.wire import Wire, batch
 from tests.kafka.sharer import configure, described
 
@@ -17,12 +15,9 @@ from headrace.testing import Server, server
 
 pytestmark = pytest.mark.timeout(600)
 _HERE = Path(__file__).parent / "sharers"
-_BUILD_S = 300
-PATIENCE_S = 60
 LOCK_MS = 2_500
 QUIET_MS = 1_000
 """How long a member waits for records that must not come."""
-Command = Callable[..., list[str]]
 
 
 class Got(NamedTuple):
@@ -34,12 +29,12 @@ class Got(NamedTuple):
     value: str
 
 
-class Sharer:
-    """A member in a process of its own, which does what it is asked."""
+class Sharer(MemberProgram):
+    """A member that does what it is asked."""
 
     def __init__(self, command: Sequence[str]) -> None:
+        super().__init__(command)
         self._polls_renewed = command[0] == "java"
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def poll(self, patience_ms: int = 5_000) -> list[Got]:
         """The next records, or none after so long."""
@@ -72,39 +67,25 @@ class Sharer:
         return found
 
     def _ask(self, line: str) -> list[str]:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(f"{line}\n")
-        self._process.stdin.flush()
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.flush()
         answer: list[str] = []
-        while (read := self._process.stdout.readline()) != ".\n":
+        while (read := self.process.stdout.readline()) != ".\n":
             assert read, f"it has ended: {answer}"
             answer.append(read.rstrip("\n"))
         return answer
 
-    def kill(self) -> None:
-        """End it without a word to the server."""
-        self._process.kill()
-        self._end()
-
     def close(self) -> None:
         """Let it leave the group."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._end()
-        assert self._process.returncode == 0
-
-    def _end(self) -> None:
-        self._process.wait(PATIENCE_S)
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            pipe.close()
+        super().close()
+        assert self.process.returncode == 0
 
 
 @pytest.fixture(scope="module")
 def java(tmp_path_factory: pytest.TempPathFactory) -> Command:
-    folder = tmp_path_factory.mktemp("java")
-    fetching.run(["javac", "-d", str(folder), "-cp", jars(), "ShareMember.java"], _HERE, each_s=_BUILD_S)
+    program = compiled_java(_HERE, "ShareMember", tmp_path_factory.mktemp("java"))
 
     def command(*words: str, records: int = 500, implicit: bool = False) -> list[str]:
         settings = [
@@ -112,29 +93,23 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> Command:
             "share.acquire.mode=record_limit",
             f"max.poll.records={records}",
         ]
-        return java_command("ShareMember", *words, *settings, classes=f"{folder}:{jars()}")
+        return program(*words, *settings)
 
     return command
 
 
 @pytest.fixture(scope="module")
 def go(tmp_path_factory: pytest.TempPathFactory) -> Command:
-    program = str(tmp_path_factory.mktemp("go") / "sharer")
-    fetching.run([*fetching.GO_BUILD, "-o", program, "."], _HERE / "go", each_s=_BUILD_S)
+    program = compiled_go(_HERE / "go", tmp_path_factory.mktemp("go"))
 
     def command(*words: str, records: int = 500, implicit: bool = False) -> list[str]:
         """It has one mode for both: a poll accepts what was not acknowledged."""
-        return [program, *words, f"records={records}"]
+        return program(*words, f"records={records}")
 
     return command
 
 
-@pytest.fixture(
-    params=[
-        pytest.param("java", marks=pytest.mark.maven),
-        pytest.param("go", marks=pytest.mark.go),
-    ]
-)
+@pytest.fixture(params=LANGUAGES)
 def command(request: pytest.FixtureRequest) -> Command:
     found: Command = request.getfixturevalue(request.param)
     return found
