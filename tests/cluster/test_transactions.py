@@ -213,10 +213,12 @@ def test_the_transaction_of_a_dead_client_is_aborted_by_the_next_coordinator(thr
 
 def test_a_broker_joins_during_transactions(three: Brokers) -> None:
     topic = spread_topic(three)
+    wanted = [node for node in (1, 2, 3) for _ in range(3)]
+    names = [coordinated_by(three, node) for node in wanted]
     three.servers[3].stop()
     three.agree([1, 2])
     three.led(topic, PARTITIONS)
-    names = [f"joined-{uuid4().hex[:8]}" for _ in range(9)]
+    assert {coordinator(three, 1, name) for name in names} <= {1, 2}
     producers = [producer_of(three.kafka, name) for name in names]
     for name, producer in zip(names, producers, strict=True):
         producer.begin_transaction()
@@ -226,7 +228,7 @@ def test_a_broker_joins_during_transactions(three: Brokers) -> None:
         three.agree([1, 2, 3])
         for producer in producers:
             producer.commit_transaction(30)
-    assert {coordinator(three, 1, name) for name in names} == {1, 2, 3}
+    assert [coordinator(three, 1, name) for name in names] == wanted
     assert [sorted(each) for each in read(three.kafka, topic)] == [sorted(names)] * PARTITIONS
 
 
