@@ -249,8 +249,7 @@ def test_a_stalled_round_tells_of_its_transactions(shared: OverOneRedis) -> None
 
 def test_the_command_line_finds_the_transactions_of_all_brokers(shared: OverOneRedis) -> None:
     topic = shared.new_topic(3)
-    names = [f"{topic}-{number}" for number in range(9)]
-    assert len({coordinator(shared, 1, name) for name in names}) > 1
+    names = [coordinated_by(shared, node) for node in (1, 2, 3) for _ in range(3)]
     for number, name in enumerate(names):
         producer = Producer({"bootstrap.servers": shared.kafka, "transactional.id": name, "linger.ms": 0})
         producer.init_transactions(30)
