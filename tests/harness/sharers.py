@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import count
 from typing import Any
-from uuid import UUID
+from uuid import NAMESPACE_OID, uuid5
 
 from headrace.groups.configs import Configs, GroupConfig
 from headrace.groups.consumers.events import Assign
@@ -42,7 +42,7 @@ class ShareContext:
 
     def topic(self, name: str, partitions: int, number: int = 1) -> None:
         """Create a topic, or give it more partitions. The group learns of it with the next heartbeat that names it."""
-        self.topics[name] = TopicFacts(UUID(int=hash(name) % 1_000 * 10 + number), partitions)
+        self.topics[name] = TopicFacts(uuid5(NAMESPACE_OID, f"{name} {number}"), partitions)
 
     def beat(
         self, member: str, epoch: int, *topics: str, rack: str | None = None, named: Sequence[str] | None = None
