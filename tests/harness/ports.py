@@ -11,24 +11,39 @@ _GIVEN = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[
 _chance = random.Random()  # pytest-randomly resets the shared one
 
 
+def _take(name: str) -> bool:
+    """Take a name for as long as this process runs. Return whether no process had it."""
+    # Linux frees an abstract address when its last descriptor is closed.
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as held:
+        try:
+            held.bind(f"\0headrace tests {name}")
+        except OSError:
+            return False
+        held.detach()
+        return True
+
+
 def loopback_network() -> str:
-    """The first three numbers of addresses of this machine that no other run of the tests has, for all we know."""
-    return f"127.{_chance.randrange(1, 255)}.{_chance.randrange(1, 255)}"
+    """Return the first three numbers of addresses of this machine that no other call has returned.
+
+    They are free again when the process has ended.
+    """
+    while True:
+        network = f"127.{_chance.randrange(1, 255)}.{_chance.randrange(1, 255)}"
+        if _take(network):
+            return network
 
 
 def free_ports(count: int) -> list[int]:
     """Return free ports of 127.0.0.1 outside of the kernel's ephemeral range.
 
-    Only another call of this function can take one before it is used.
+    No other call returns them until the process has ended, also while nothing listens there.
     """
-    with contextlib.ExitStack() as stack:
-        found: list[int] = []
-        while len(found) < count:
-            port, one = _chance.randrange(_LEAST, max(_GIVEN, _LEAST + _ENOUGH)), socket.socket()
-            with contextlib.suppress(OSError):
-                one.bind(("127.0.0.1", port))
-                stack.callback(one.close)
+    found: list[int] = []
+    while len(found) < count:
+        port, one = _chance.randrange(_LEAST, max(_GIVEN, _LEAST + _ENOUGH)), socket.socket()
+        with one, contextlib.suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            if _take(f"port {port}"):
                 found.append(port)
-                continue
-            one.close()
-        return found
+    return found
