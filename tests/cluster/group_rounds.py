@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from confluent_kafka import AcknowledgeType, Consumer, KafkaException, ShareConsumer, TopicPartition
+from confluent_kafka import AcknowledgeType, Consumer, KafkaError, KafkaException, ShareConsumer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from tests.cluster.accidents import Happening
 from tests.cluster.deliveries import Deliveries, Place
@@ -82,7 +82,14 @@ class ConsumerGroup(Threads):
             self._stay(f"consumer-{name}", settings, time.monotonic() + stay)
 
     def _stay(self, name: str, settings: dict[str, Any], until: float) -> None:
-        audience, consumer = self._audience, Consumer(settings)
+        audience = self._audience
+
+        def committed(_: KafkaError | None, partitions: list[TopicPartition]) -> None:
+            for each in partitions:
+                if each.error is None and each.offset >= 0:
+                    audience.committed(each.partition, each.offset)
+
+        consumer = Consumer({**settings, "on_commit": committed})
 
         def assigned(_: Consumer, partitions: list[TopicPartition]) -> None:
             audience.began(name)
@@ -126,7 +133,7 @@ class ShareGroup(Threads):
             consumer.subscribe([self._topic])
             try:
                 while not self.stopping.is_set() and time.monotonic() < until:
-                    self._take(consumer, chance)
+                    self._take(name, consumer, chance)
             finally:
                 self._close(consumer)
 
@@ -142,8 +149,9 @@ class ShareGroup(Threads):
         closing.join(_CLOSE_S)
         self.stuck += closing.is_alive()
 
-    def _take(self, consumer: ShareConsumer, chance: random.Random) -> None:
+    def _take(self, name: str, consumer: ShareConsumer, chance: random.Random) -> None:
         accepted: dict[int, list[Place]] = {}
+        self.deliveries.polls(name)
         for message in consumer.poll(0.2):
             if message.error() is not None:
                 continue
@@ -151,9 +159,10 @@ class ShareGroup(Threads):
             assert partition is not None
             assert offset is not None
             assert isinstance(value, bytes)
-            self.deliveries.delivered((partition, offset), NUMBER.unpack_from(value)[0], message.delivery_count() or 0)
+            number, count = NUMBER.unpack_from(value)[0], message.delivery_count() or 0
+            self.deliveries.delivered(name, (partition, offset), number, count)
             # The last delivery is accepted: a released one would reach the limit.
-            if chance.randrange(_RELEASED) == 0 and (message.delivery_count() or 0) < 3:
+            if chance.randrange(_RELEASED) == 0 and count < 3:
                 consumer.acknowledge(message, AcknowledgeType.RELEASE)
             else:
                 consumer.acknowledge(message, AcknowledgeType.ACCEPT)
@@ -167,10 +176,10 @@ class ShareGroup(Threads):
         errors = {each.partition: error for each, error in results.items()}
         for partition, places in accepted.items():
             if partition in errors and errors[partition] is None:
-                self.deliveries.accepted(places)
+                self.deliveries.accepted(name, places)
             else:
                 self.refused += len(places)
-                self.deliveries.unknown(places)
+                self.deliveries.unknown(name, places)
 
 
 class GroupRound:
@@ -244,6 +253,7 @@ class GroupRound:
         self.saw["grants"] += holders.grants
         self.saw["delivered to share members"] += deliveries.given
         self.saw["delivered again"] += deliveries.twice
+        self.saw["accepted late"] += deliveries.late
         self.saw["acknowledgements without success"] += sharing.refused
         self.saw["closes that never returned"] += sharing.stuck
 

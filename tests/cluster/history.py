@@ -7,8 +7,9 @@ https://github.com/jepsen-io/jepsen/blob/main/redpanda/src/jepsen/redpanda/workl
 
 import enum
 import threading
+import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -33,10 +34,14 @@ class Kind(enum.StrEnum):
     """Two observations of one offset, by any client."""
     GONE = "taken back"
     """A consumer received it, and the log no longer has it."""
+    COMMIT_LOST = "lost commit"
+    """A consumer began before an offset whose commit had been acknowledged."""
     RESET = "reset"
     """A consumer got the error that its offset no longer exists."""
 
 
+_OVERLAP_S = 5.0
+"""How long a member that has lost a partition may still commit."""
 Log = Sequence[tuple[int, int]]
 """Offset and number of each record of a partition, in order."""
 
@@ -67,12 +72,30 @@ class Audience:
         self._history = history
         self._furthest: dict[int, int] = defaultdict(lambda: -1)
         self._last: dict[tuple[str, int], int] = {}
+        self._began: dict[str, float] = {}
+        self._commits: dict[int, list[tuple[float, int]]] = defaultdict(list)
+        """Partition -> when commits were acknowledged, and their offsets."""
 
     def began(self, reader: str) -> None:
         """From here on this reader may be anywhere that the audience has been: it was assigned partitions, say."""
         with self._history.lock:
             for place in [place for place in self._last if place[0] == reader]:
                 del self._last[place]
+            self._began[reader] = self._history.now()
+
+    def committed(self, partition: int, offset: int) -> None:
+        """A reader was told that its commit of an offset succeeded."""
+        with self._history.lock:
+            self._commits[partition].append((self._history.now(), offset))
+
+    def _least_committed(self, partition: int, began: float) -> int:
+        """Return where a reader that began then may begin at the earliest.
+
+        A member that lost a partition may have committed a lower offset shortly before.
+        """
+        told = [each for each in self._commits[partition] if each[0] < began]
+        late = [each for each in told if each[0] > began - _OVERLAP_S]
+        return min((offset for _, offset in late or told[-1:]), default=0)
 
     def polled(self, reader: str, partition: int, offset: int, number: int) -> None:
         """A reader was given a record."""
@@ -88,6 +111,9 @@ class Audience:
 
     def _judge(self, what: str, reader: str, partition: int, place: int) -> None:
         last, furthest = self._last.get((reader, partition)), self._furthest[partition]
+        least = self._least_committed(partition, self._began.get(reader, 0)) if last is None else 0
+        if place < least:
+            self._history.tell(Kind.COMMIT_LOST, f"{what}, and {least} was committed")
         if last is not None and place <= last:
             self._history.tell(Kind.POLL_BACK, f"{what} after {last}")
         elif last is not None and place > last + 1:
@@ -110,13 +136,14 @@ class Audience:
 class History:
     """Of one topic, whose partitions are written by one producer each, from the first record on."""
 
-    def __init__(self, *, dense: bool = True) -> None:
+    def __init__(self, *, dense: bool = True, now: Callable[[], float] = time.monotonic) -> None:
         """Nothing was seen yet.
 
         `dense`: offsets begin at 0 and follow each other. Else, as in a native topic, they only rise, and a record's
         number says which one it is: nothing that was sent may be missing.
         """
         self.dense = dense
+        self.now = now
         self.lock = threading.RLock()
         self.audiences: list[Audience] = []
         self._found: list[Found] = []

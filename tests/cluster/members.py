@@ -122,8 +122,15 @@ class KafkaGroup(Threads):
 
 
 def poll(consumer: Consumer, audience: Audience, name: str) -> None:
-    """Report what a consumer is given within 0.1 s to an audience."""
-    for message in consumer.consume(500, 0.1):
+    """Report what a consumer is given within 0.1 s to an audience.
+
+    One record at a time: `consume` calls back before it returns the records that it had found before.
+    """
+    deadline = time.monotonic() + 0.1
+    while (left := deadline - time.monotonic()) > 0:
+        message = consumer.poll(left)
+        if message is None:
+            return
         error = message.error()
         if error is None:
             partition, offset, value = message.partition(), message.offset(), message.value()

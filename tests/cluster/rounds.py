@@ -71,6 +71,13 @@ SETTINGS: dict[str, Any] = {
     "broker_heartbeat_interval_ms": 200,
     "headrace_adopt_prefixes": ADOPTED,
     "log_cleaner_backoff_ms": 1_000,
+    # Members that a fault has taken away leave soon.
+    "group_consumer_min_session_timeout_ms": 10_000,
+    "group_consumer_session_timeout_ms": 10_000,
+    "group_share_min_session_timeout_ms": 10_000,
+    "group_share_session_timeout_ms": 10_000,
+    "group_share_min_record_lock_duration_ms": 5_000,
+    "group_share_record_lock_duration_ms": 10_000,
 }
 Where = tuple[Brokers, Happening, redis.Redis | None]
 """Brokers, what may happen to them, and a client of their Redis where it gets streams that become topics."""

@@ -39,6 +39,19 @@ def test_a_good_history() -> None:
     history.check(TOLD, LOGS)
 
 
+def test_a_member_may_begin_at_any_recent_commit() -> None:
+    times = iter([1, 7, 8, 9, 10])
+    history = History(now=lambda: next(times))
+    group = history.audience("group")
+    read(group, *((0, number, number) for number in range(4)))
+    for offset in (1, 4, 2):
+        group.committed(0, offset)
+    group.began("two")
+    group.committed(0, 4)
+    read(group, (0, 2, 2), (0, 3, 3), reader="two")
+    history.check([{}], [dense(0, 1, 2, 3)])
+
+
 def test_unacknowledged_records_may_exist() -> None:
     history = History()
     read_all(history.audience("group"))
@@ -126,6 +139,16 @@ def taken_back(history: History) -> None:
     history.check([{0: 0}], [dense(0)])
 
 
+def began_before_a_commit(history: History) -> None:
+    group = history.audience("group")
+    read(group, (0, 0, 0), (0, 1, 1), (0, 2, 2))
+    group.committed(0, 2)
+    history.now = lambda: 10
+    group.began("two")
+    read(group, (0, 1, 1), reader="two")
+    history.check([{}], [dense(0, 1, 2)])
+
+
 def told_of_a_reset(history: History) -> None:
     history.audience("group").was_told("one", "offset out of range")
     history.check([{}], [dense()])
@@ -147,11 +170,12 @@ def told_of_a_reset(history: History) -> None:
         (two_as_polled, {Kind.TWO}),
         (two_as_acknowledged, {Kind.TWO}),
         (taken_back, {Kind.GONE}),
+        (began_before_a_commit, {Kind.COMMIT_LOST}),
         (told_of_a_reset, {Kind.RESET}),
     ],
 )
 def test_each_anomaly_is_reported(bad: Callable[[History], None], kinds: set[Kind]) -> None:
-    history = History()
+    history = History(now=lambda: 1)
     with pytest.raises(Anomaly) as told:
         bad(history)
     found = history.found([], [])
