@@ -84,7 +84,7 @@ class Audience:
             self._began[reader] = self._history.now()
 
     def committed(self, partition: int, offset: int) -> None:
-        """A reader was told that its commit of an offset succeeded."""
+        """The server confirmed a reader's commit of an offset."""
         with self._history.lock:
             self._commits[partition].append((self._history.now(), offset))
 
