@@ -10,6 +10,7 @@ import pytest
 import redis
 import redis.asyncio
 import structlog
+from tests.harness.ports import free_ports
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import until
 from tests.storage.conftest import connected
@@ -427,8 +428,9 @@ async def test_tls_as_the_url_says(certificate: tuple[Path, Path]) -> None:
             await Connection(f"rediss://localhost:{port}").open()
 
 
-async def test_tcp(unused_tcp_port: int) -> None:
-    options = {"port": str(unused_tcp_port), "bind": "127.0.0.1"}
+async def test_tcp() -> None:
+    [port] = free_ports(1)
+    options = {"port": str(port), "bind": "127.0.0.1"}
     with RedisServer(options=options):
-        async with connected(f"redis://127.0.0.1:{unused_tcp_port}/1", *load_commands()) as connection:
+        async with connected(f"redis://127.0.0.1:{port}/1", *load_commands()) as connection:
             assert await connection.call("PING") == b"PONG"
