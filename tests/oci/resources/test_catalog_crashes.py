@@ -134,14 +134,14 @@ class Machine(RuleBasedStateMachine):
         self.run(self.world.stop())
         self.runner.close()
 
-    # What there is to choose from
+    # What there is to choose from: in the order in which it was made, since IDs are random
 
     def a_stream(self, pick: int) -> StreamRecord | None:
-        alive = sorted((each for each in self.streams.values() if not is_deleted(each)), key=lambda e: e.id)
+        alive = [each for each in self.streams.values() if not is_deleted(each)]
         return alive[pick % len(alive)] if alive else None
 
     def a_pool(self, pick: int) -> PoolRecord:
-        alive = sorted((each for each in self.pools.values() if not is_deleted(each)), key=lambda e: e.id)
+        alive = [each for each in self.pools.values() if not is_deleted(each)]
         alive.insert(0, self.world.catalog.pools.get("ocid1.streampool.oc1.local.default"))
         return alive[pick % len(alive)]
 
