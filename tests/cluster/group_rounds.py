@@ -84,8 +84,9 @@ class ConsumerGroup(Threads):
     def _stay(self, name: str, settings: dict[str, Any], until: float) -> None:
         audience = self._audience
 
-        def committed(_: KafkaError | None, partitions: list[TopicPartition]) -> None:
-            for each in partitions:
+        def committed(error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+            # After an error of the request, its partitions have none.
+            for each in partitions if error is None else ():
                 if each.error is None and each.offset >= 0:
                     audience.committed(each.partition, each.offset)
 
