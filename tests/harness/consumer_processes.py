@@ -147,6 +147,10 @@ class Consumer:
     rebalance_timeout_ms: int = 10_000
     revocation_ms: int = 500
     """Time that the program takes to give partitions up."""
+    adoption_ms: int = 0
+    """Time that the program takes to begin to read partitions."""
+    repeats: bool = False
+    """Whether the request after the first response has all fields, as with librdkafka."""
     connection: int = 1
     numbered: bool = True
     """Whether its connections have different numbers."""
@@ -163,6 +167,8 @@ class Consumer:
     next_beat_ms: int = 0
     revoked_ms: int | None = None
     """When the revocation under way ends."""
+    adopting: tuple[set[Part], int] | None = None
+    """What it is about to read, and from when on. A later assignment comes after it."""
     unheard: int = 0
     """Requests since the last response that may have reached the server."""
     heard_ms: int = 0
@@ -179,6 +185,7 @@ class Consumer:
         """Stop reading, and begin again as a member with the same id."""
         self.owned, self.target = set(), set()
         self.epoch, self.full, self.acknowledges, self.revoked_ms = JOIN_EPOCH, True, False, None
+        self.adopting = None
 
     def request(self) -> ConsumerHeartbeat:
         """Return the next heartbeat."""
@@ -236,25 +243,43 @@ class Consumer:
 
     def _accept(self, result: ConsumerHeartbeatResult) -> None:
         now_ms = self.ctx.now_ms
-        self.epoch, self.full, self.acknowledges = result.member_epoch, False, False
-        self.next_beat_ms = now_ms + (WAITING_MS if result.waits else INTERVAL_MS)
+        self.full = self.repeats and self.epoch == JOIN_EPOCH
+        self.epoch, self.acknowledges = result.member_epoch, False
+        self.next_beat_ms = now_ms + (WAITING_MS if result.waits or self.full else INTERVAL_MS)
         if result.assignment is not None:
             self.target = parts_of(result.assignment)
+        self._revoke()
+        self.reconcile()
+
+    def _revoke(self) -> None:
         if self.owned <= self.target:
             self.revoked_ms = None
         elif self.revoked_ms is None:
-            self.revoked_ms = now_ms + self.revocation_ms
-        self.reconcile()
+            self.revoked_ms = self.ctx.now_ms + self.revocation_ms
 
     def reconcile(self) -> None:
-        """Give up what is not in the target, with time for callbacks, and then begin to read what is new."""
+        """Give up what is not in the target, and then begin to read what is new. Both take time for callbacks."""
+        now_ms = self.ctx.now_ms
+        if self.adopting is not None:
+            parts, from_ms = self.adopting
+            if now_ms < from_ms or self.stuck:
+                return
+            self.adopting = None
+            self._use(parts)
+            self._revoke()
         if self.revoked_ms is not None:
-            if self.ctx.now_ms < self.revoked_ms or self.stuck:
+            if now_ms < self.revoked_ms or self.stuck:
                 return
             self.revoked_ms = None
-        before = set(self.owned)
-        self.owned = set(self.target)
-        if before != self.owned:
+            self._use(self.owned & self.target)
+        if self.owned != self.target and self.adoption_ms:
+            self.adopting = set(self.target), now_ms + self.adoption_ms
+        else:
+            self._use(self.target)
+
+    def _use(self, parts: set[Part]) -> None:
+        if parts != self.owned:
+            self.owned = set(parts)
             self.acknowledges = True
             self.next_beat_ms = min(self.next_beat_ms, self.ctx.now_ms + 1)
 

@@ -25,6 +25,7 @@ class World:
     def __init__(self, seed: int, *, numbered: bool = True) -> None:
         """`numbered`: the server knows over which of a client's connections a request comes."""
         self.random = random.Random(seed)
+        self.adoptions = random.Random(f"{seed}, adoptions")
         self.numbered = numbered
         self.ctx = ConsumerContext(GroupSettings(offsets_retention_ms=10**12, retention_check_interval_ms=10**12))
         self.created = 0
@@ -64,6 +65,8 @@ class World:
             instance=f"i{self.numbers}" if static else None,
             rebalance_timeout_ms=self.random.choice([8_000, 30_000]),
             revocation_ms=self.random.choice([0, 0, 300, 3_000, 6_000]),
+            adoption_ms=self.adoptions.choice([0, 0, 200, 3_000]),
+            repeats=self.adoptions.random() < 0.5,
         )
         if not client.topics and client.pattern is None:
             client.topics = NAMES[:1]

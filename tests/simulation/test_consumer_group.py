@@ -112,6 +112,10 @@ def no_acknowledgement_is_needed(patch: Patch) -> None:
     _changed(patch, heartbeat, "reconcile", reconcile)
 
 
+def partitions_are_given_up_before_they_are_adopted(patch: Patch) -> None:
+    patch.setattr(Member, "may_adopt", lambda *_: False)
+
+
 def partitions_are_granted_while_they_have_an_owner(patch: Patch) -> None:
     def grant(original: Any, holdings: Holdings[str], who: str, parts: Any, epoch: int) -> None:
         for topic, partitions in parts.items():
@@ -213,6 +217,7 @@ MISTAKES = [
     any_epoch_is_accepted,
     a_lost_response_fences,
     no_acknowledgement_is_needed,
+    partitions_are_given_up_before_they_are_adopted,
     partitions_are_granted_while_they_have_an_owner,
     the_time_to_revoke_runs_on,
     heartbeats_do_not_renew_the_session,

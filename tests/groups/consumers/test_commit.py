@@ -49,6 +49,7 @@ def test_who_may_commit(
 
 
 def test_a_member_commits_what_it_gives_up(ctx: ConsumerContext) -> None:
+    ctx.settle("A", "B")
     ctx.enter("C")
     ctx.beat("A")
     ctx.beat("B")

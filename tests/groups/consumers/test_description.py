@@ -30,6 +30,7 @@ def test_a_group_whose_target_is_to_be_computed_is_assigning(ctx: ConsumerContex
 
 def test_members_are_shown_with_what_they_have_and_should_have(ctx: ConsumerContext) -> None:
     ctx.enter("A", instance="i")
+    ctx.beat("A", owned=SAME)
     ctx.enter("B")
     ctx.beat("A")
     found = ctx.described

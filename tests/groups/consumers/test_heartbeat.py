@@ -113,6 +113,7 @@ class TestOfAMember:
         assert (ctx.epochs["A"], ctx.persisted) == (2, False)
 
     def test_unsubscribing(self, ctx: ConsumerContext) -> None:
+        ctx.beat("A", owned=SAME)
         result = ctx.beat("A", topics=())
         # Kafka computes the target later.
         assert (result.member_epoch, result.assignment, result.waits) == (2, (), True)
@@ -131,6 +132,7 @@ class TestOfTwoMembers:
     @pytest.fixture
     def ctx(self, ctx: ConsumerContext) -> ConsumerContext:
         ctx.enter("A")
+        ctx.beat("A", owned=SAME)
         result = ctx.enter("B")
         assert (result.member_epoch, result.assignment, result.waits) == (3, (), True)
         return ctx
@@ -336,6 +338,7 @@ def test_a_server_without_memory_takes_no_member(ctx: ConsumerContext) -> None:
 class TestAfterARestart:
     def test_members_keep_everything(self, ctx: ConsumerContext) -> None:
         ctx.enter("A")
+        ctx.beat("A", owned=SAME)
         ctx.enter("B", topics=("flights", "trains"))
         ctx.beat("A")
         ctx.sleep(3_000)
@@ -352,6 +355,7 @@ class TestAfterARestart:
 
     def test_a_lost_response_is_repeated(self, ctx: ConsumerContext) -> None:
         ctx.enter("A")
+        ctx.beat("A", owned=SAME)
         ctx.enter("B")
         ctx.beat("A")
         ctx.beat("A", owned=(0, 1))

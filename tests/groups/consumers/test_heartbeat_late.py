@@ -51,3 +51,64 @@ def test_a_late_request_moves_nothing() -> None:
     assert not ctx.persisted
     assert ctx.beat("B", connection=2).assignment is not None
     assert ctx.has("B") == [2, 3]
+
+
+def test_a_member_gives_up_only_what_it_has_begun_to_read() -> None:
+    """After it has joined, librdkafka sends a full request without the partitions that it is about to read."""
+    ctx = ConsumerContext()
+    ctx.enter("A")
+    ctx.enter("B")
+    for owned in ((), None):
+        early = ctx.beat("A", owned=owned)
+        assert (early.member_epoch, early.assignment, early.waits) == (2, None, True)
+    full = ctx.beat("A", owned=(), topics=("flights",), timeout_ms=5_000)
+    assert ctx.has("A") == [0, 1, 2, 3]
+    assert (full.member_epoch, ctx.beat("B").assignment) == (2, None)
+    asked = ctx.beat("A", owned=(0, 1, 2, 3))
+    assert (asked.member_epoch, ctx.has("A")) == (2, [0, 1])
+    assert ctx.beat("A", owned=(0, 1)).member_epoch == 3
+    ctx.beat("B")
+    assert ctx.has("B") == [2, 3]
+
+
+def test_partitions_that_a_member_never_reads_are_free_after_a_while() -> None:
+    ctx = ConsumerContext()
+    ctx.enter("A")
+    ctx.enter("B")
+    ctx.sleep(9_999)
+    assert ctx.beat("A", owned=(0, 1)).member_epoch == 2
+    ctx.sleep(1)
+    assert ctx.beat("A", owned=(0, 1)).member_epoch == 3
+    ctx.beat("B")
+    assert ctx.has("B") == [2, 3]
+
+
+def test_a_member_that_joins_again_has_abandoned_everything() -> None:
+    ctx = ConsumerContext()
+    ctx.enter("A")
+    ctx.enter("B")
+    ctx.enter("A")
+    assert ctx.has("A") == [0, 1]
+    ctx.beat("B")
+    assert ctx.has("B") == [2, 3]
+    ctx.enter("C")
+    # It has not named the others yet.
+    assert ctx.beat("A", owned=(0,)).assignment is None
+
+
+def test_a_member_does_not_have_to_read_a_deleted_topic() -> None:
+    ctx = ConsumerContext()
+    ctx.enter("A", topics=("flights", "trains"))
+    ctx.change_topics(trains=None)
+    assert ctx.beat("A", owned=(0, 1, 2, 3)).member_epoch == ctx.described.epoch
+
+
+def test_a_restarted_server_does_not_know_what_a_member_has_begun_to_read() -> None:
+    ctx = ConsumerContext()
+    ctx.enter("A")
+    ctx.enter("B")
+    ctx.restart()
+    assert ctx.beat("A", owned=()).member_epoch == 2
+    assert ctx.beat("B").assignment is None
+    ctx.beat("A", owned=SAME)
+    assert ctx.has("A") == [0, 1]

@@ -1,7 +1,7 @@
 """Instances and consumers share the partitions of a topic."""
 
 import pytest
-from tests.harness.consumers import FLIGHTS
+from tests.harness.consumers import FLIGHTS, SAME
 from tests.harness.one_group import TIMEOUT_MS, OneGroupContext
 
 from headrace.groups.configs import NewerGroupSettings
@@ -44,6 +44,7 @@ def test_a_get_that_reads_keeps_its_partitions(ctx: OneGroupContext) -> None:
 
 def test_an_instance_gets_what_a_consumer_has_acknowledged(ctx: OneGroupContext) -> None:
     ctx.enter("A")
+    ctx.beat("A", owned=SAME)
     cursor = ctx.get(ctx.create("o"))
     assert ctx.owned("o") == []
     ctx.beat("A")
@@ -106,6 +107,7 @@ def test_a_silent_instance_that_returns_cannot_commit_what_a_consumer_has(ctx: O
 
 def test_a_consumer_that_does_not_give_up_is_removed(ctx: OneGroupContext) -> None:
     ctx.enter("A", timeout_ms=5_000)
+    ctx.beat("A", owned=SAME)
     ctx.get(ctx.create("o", timeout_ms=60_000))
     ctx.beat("A")
     ctx.sleep(5_001)

@@ -1,5 +1,5 @@
 import msgspec
-from tests.harness.consumers import ConsumerContext
+from tests.harness.consumers import SAME, ConsumerContext
 
 from headrace.groups.consumers.member import Member
 from headrace.groups.consumers.membership import Membership
@@ -39,6 +39,7 @@ def test_only_changed_members_are_stored(ctx: ConsumerContext) -> None:
     ctx.enter("A")
     ctx.enter("B", topics=("trains",))
     assert saved(ctx) == ["B"]
+    ctx.beat("A", owned=SAME)
     ctx.enter("C")
     # A has another target. B has not.
     assert saved(ctx) == ["A", "C"]

@@ -18,6 +18,16 @@ def join(member: str, **said: Any) -> Step:
     return lambda group: group.join(member, **said)
 
 
+def reads(member: str, **said: Any) -> Step:
+    """Join, and name the partitions then, as clients do when they begin to read."""
+
+    def step(group: ConsumerGroup) -> Answer:
+        group.join(member, **said)
+        return group.beat(member, owned=group.held[member].get(group.topic_id, []))
+
+    return step
+
+
 def beat(member: str, **said: Any) -> Step:
     return lambda group: group.beat(member, **said)
 
@@ -38,11 +48,11 @@ def classic(request: Callable[..., Answer], *words: Any, **said: Any) -> Step:
     return lambda group: request(group, *words, **said)
 
 
-A = (join("A"),)
+A = (reads("A"),)
 """A has all partitions."""
 A_AND_B = (join("A"), join("B"), settle("A", "B"))
 """Each has two."""
-A_REVOKES = (join("A"), join("B"), beat("A"))
+A_REVOKES = (reads("A"), join("B"), beat("A"))
 """A must give up 2 and 3, but has not done so."""
 A_REVOKED = (*A_REVOKES, beat("A", owned=[0, 1]))
 """A has given up 2 and 3, and B has not got them."""
@@ -169,14 +179,14 @@ HEARTBEATS = [
     ),
     Row(
         "late acknowledgement with the previous epoch",
-        (join("A"), resubscribe, join("B")),
+        (reads("A"), resubscribe, join("B")),
         beat("A", later=-1, owned=[0, 1]),
         facts={"assigned": [0, 1], "rises": 1},
         departs=Departure("0141", facts={"assigned": [0, 1], "rises": 0}),
     ),
     Row(
         "previous epoch while it must give up",
-        (join("A"), resubscribe, join("B"), beat("A")),
+        (reads("A"), resubscribe, join("B"), beat("A")),
         beat("A", later=-1, owned=[0, 1]),
         "FENCED_MEMBER_EPOCH",
         SMALLER,
@@ -184,13 +194,13 @@ HEARTBEATS = [
     Row("join again", A, join("A"), facts={"assigned": [0, 1, 2, 3], "rises": 0}),
     Row("join again among others", A_AND_B, join("A"), facts={"assigned": [0, 1], "rises": 0}),
     Row("second member joins", A, join("B"), facts={"assigned": [], "rises": 1}),
-    Row("give up", (join("A"), join("B")), beat("A"), facts={"assigned": [0, 1], "rises": 0}),
+    Row("give up", (reads("A"), join("B")), beat("A"), facts={"assigned": [0, 1], "rises": 0}),
     Row("give up, asked again", A_REVOKES, beat("A"), facts={"assigned": None, "rises": 0}),
     Row("give up, still owned", A_REVOKES, beat("A", owned=[0, 1, 2]), facts={"assigned": None, "rises": 0}),
     Row("given up", A_REVOKES, beat("A", owned=[0, 1]), facts={"assigned": None, "rises": 1}),
     Row(
         "given up before it was asked",
-        (join("A"), join("B")),
+        (reads("A"), join("B")),
         beat("A", owned=[0, 1]),
         facts={"assigned": [0, 1], "rises": 1},
     ),
@@ -324,7 +334,7 @@ OTHER_KINDS = [
         facts={"assigned": []}),
     Row("classic member after that", (*CLASSIC, classic(any_group.sync_classic), join("A")),
         classic(any_group.beat_classic), "REBALANCE_IN_PROGRESS"),
-    Row("consumer joins a classic group that rebalances", CLASSIC, join("A"), facts={"assigned": [0, 1]},
+    Row("consumer joins a classic group that rebalances", CLASSIC, join("A"), facts={"rises": 0},
         departs=Departure("0146", "COORDINATOR_NOT_AVAILABLE")),
     Row("consumer joins a classic group of another type", (classic(any_group.join_classic, protocol_type="connect"),),
         join("A"), "GROUP_ID_NOT_FOUND"),

@@ -84,6 +84,8 @@ class ConsumerGroup:
         timeout_ms = configs.of(stored.name).consumer_session_timeout_ms
         for member in members.members.values():
             turn.set_timer(timers.session(member.member_id), member.session_timeout_ms or timeout_ms)
+            if not member.is_classic:
+                member.expect(members.holdings.held(member.member_id), turn.ticks_ms)
             if member.state is MemberState.UNREVOKED:
                 turn.set_timer(timers.revocation(member.member_id), member.rebalance_timeout_ms)
         patterns = {each.member_id: each.pattern for each in members.members.values() if each.pattern}

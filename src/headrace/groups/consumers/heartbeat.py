@@ -1,13 +1,15 @@
 """Heartbeats of a consumer group's members: checks, subscriptions, and moves of partitions.
 
-Two rules are stricter than Kafka's, so that two members never read a partition at once (decision 0141). A request with
-the previous epoch acknowledges nothing. A request over an older connection than the last one changes nothing.
+Three rules are stricter than Kafka's, so that two members never read a partition at once (decision 0141). A request
+with the previous epoch acknowledges nothing. A request over an older connection than the last one changes nothing. A
+member gives up a partition only after it has named it as owned.
 """
 
 from headrace.groups import timers
+from headrace.groups.assignment.holdings import Holdings, MemberKey
 from headrace.groups.configs import NewerGroupSettings, Rules
 from headrace.groups.consumers.events import STATIC_LEAVE_EPOCH, ConsumerHeartbeat, ConsumerHeartbeatResult, Resolve
-from headrace.groups.consumers.member import Member, MemberState, as_assignment, owns_any, owns_only
+from headrace.groups.consumers.member import Member, MemberState, Parts, as_assignment, owns_any, owns_only
 from headrace.groups.consumers.membership import Membership
 from headrace.groups.consumers.target import aim
 from headrace.groups.errors import GroupError
@@ -112,7 +114,8 @@ def changes_nothing(group: Membership, request: ConsumerHeartbeat) -> bool:
 def waits(group: Membership, member: Member) -> bool:
     """Return whether a member should send its next heartbeat soon."""
     unmatched = bool(member.pattern) and member.matched is None
-    return member.state is not MemberState.STABLE or group.holdings.outdated or unmatched
+    moves = member.state is not MemberState.STABLE or member.epoch < group.holdings.target_epoch
+    return moves or group.holdings.outdated or unmatched
 
 
 # Members.
@@ -205,7 +208,15 @@ def _beat(group: Membership, rules: Rules, request: ConsumerHeartbeat, turn: Tur
         _check_room(member, request, turn)
     _update(group, rules, member, request, turn)
     aim(group, rules, turn)
+    joins = request.member_epoch == JOIN_EPOCH
+    if joins:
+        # It has abandoned everything.
+        member.adopting = {}
+    elif acknowledges and request.owned is not None:
+        member.adopted(request.owned)
     moved = reconcile(group, member, request.owned if acknowledges else None, turn)
+    if joins:
+        member.expect(member.assigned(group.holdings), turn.ticks_ms)
     turn.set_timer(timers.session(member.member_id), rules.config.consumer_session_timeout_ms)
     return _response(group, member, request, moved=moved)
 
@@ -307,6 +318,13 @@ def reconcile(group: Membership, member: Member, owned: Assignment | None, turn:
     elif member.state is MemberState.STABLE and member.epoch == holdings.target_epoch:
         return False
     lost = holdings.to_give_up(who)
+    if member.may_adopt(_existing(holdings, lost), turn.ticks_ms):
+        # librdkafka sends a full request before it adopts an assignment. The request does not name the partitions.
+        if member.state is MemberState.UNREVOKED:
+            member.renew(member.epoch, MemberState.STABLE)
+            turn.cancel_timer(timers.revocation(who))
+            group.touch(member)
+        return False
     if lost and (owned is None or owns_any(owned, lost)):
         member.revoking = lost
         member.renew(member.epoch, MemberState.UNREVOKED)
@@ -316,12 +334,18 @@ def reconcile(group: Membership, member: Member, owned: Assignment | None, turn:
     holdings.give_up(who, lost)
     free = holdings.free_for(who)
     holdings.grant(who, free, holdings.target_epoch)
+    if not member.is_classic:
+        member.expect(free, turn.ticks_ms)
     state = MemberState.STABLE if holdings.is_settled(who) else MemberState.UNRELEASED
     if lost or free or (member.epoch, member.state) != (holdings.target_epoch, state):
         turn.cancel_timer(timers.revocation(who))
         member.renew(holdings.target_epoch, state)
         group.touch(member)
     return bool(lost or free)
+
+
+def _existing(holdings: Holdings[MemberKey], parts: Parts) -> Parts:
+    return {topic: each for topic, each in parts.items() if holdings.current(topic.name) == topic}
 
 
 def _invalid(message: str) -> Refused:

@@ -20,6 +20,8 @@ MEMBER_BYTES = 1_500
 PARTITION_BYTES = 250
 """Bytes charged per assigned partition, with its owner and its target."""
 
+_ADOPTION_MS = 10_000
+"""Time for a client to name partitions as owned. It may never do so, for example without the right to read them."""
 _TOPIC_BYTES = 100
 _NO_ID = UUID(int=0)
 _NONE: frozenset[int] = frozenset()
@@ -40,6 +42,8 @@ class Member:
     """State of one member. `Holdings` has its partitions."""
 
     __slots__ = (
+        "adopting",
+        "adopting_since_ms",
         "assignor",
         "client_host",
         "client_id",
@@ -79,6 +83,10 @@ class Member:
         self.state = MemberState.STABLE
         self.revoking: Parts = {}
         """Part of what it holds. It no longer belongs to its assignment."""
+        self.adopting: Parts = {}
+        """Partitions that it was assigned and has not named as owned yet. It may begin to read them at any time."""
+        self.adopting_since_ms = 0
+        """When it was last assigned such partitions (ticks)."""
         self.has_left = False
         self.session_timeout_ms: int | None = None
         """Of a classic member."""
@@ -135,6 +143,7 @@ class Member:
         member.revoking = {
             Topic(each.topic, each.topic_id): set(each.partitions) for each in stored.revoking if each.partitions
         }
+        member.adopting, member.adopting_since_ms = {}, 0
         member.has_left = stored.has_left
         member.session_timeout_ms = stored.session_timeout_ms
         member.protocols = stored.protocols
@@ -191,6 +200,26 @@ class Member:
                 if not held[topic]:
                     del held[topic]
         return held
+
+    def expect(self, parts: Parts, now_ms: int) -> None:
+        """Add partitions that its next response assigns."""
+        for topic, partitions in parts.items():
+            self.adopting.setdefault(topic, set()).update(partitions)
+        self.adopting_since_ms = now_ms
+
+    def adopted(self, owned: Assignment) -> None:
+        """Remove partitions that it names as owned."""
+        named: dict[UUID | None, tuple[int, ...]] = {topic_id: partitions for topic_id, partitions in owned}
+        for topic in [topic for topic in self.adopting if topic.id in named]:
+            self.adopting[topic].difference_update(named[topic.id])
+            if not self.adopting[topic]:
+                del self.adopting[topic]
+
+    def may_adopt(self, parts: Parts, now_ms: int) -> bool:
+        """Return whether it may begin to read one of these partitions, because of an earlier response."""
+        if now_ms >= self.adopting_since_ms + _ADOPTION_MS:
+            return False
+        return any(not self.adopting[topic].isdisjoint(parts[topic]) for topic in self.adopting.keys() & parts.keys())
 
     def renew(self, epoch: int, state: MemberState) -> None:
         """Enter a state. The epoch before it is accepted once more, also if it is the same."""
