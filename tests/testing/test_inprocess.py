@@ -1,21 +1,27 @@
 """A server in a thread of this process: it is the real one, leaves the process alone, and goes by a clock of ours."""
 
+import contextlib
+import errno
 import gc
+import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
+from tests.harness.ports import free_ports
 from tests.harness.redis import RedisServer
 from tests.harness.wire import Wire, batch, opened
 
 from headrace.protocol.messages import JoinGroupRequest
-from headrace.server.config import SettingsError
+from headrace.server.config import SettingsError, StartError
 from headrace.testing import InProcessServer, MovableClock, ServerFailed
 
 
@@ -38,6 +44,64 @@ def test_a_restart_keeps_addresses_records_and_the_moved_clock() -> None:
         with Wire(server.kafka) as wire:
             assert [record.value for record in opened(wire.fetch("kept", 0).records)] == [b"one"]
         assert b'"ok"' in health(server)
+
+
+BIND = """
+import errno, socket, sys
+
+for port in sys.argv[1:]:
+    with socket.socket() as other:
+        try:
+            other.bind(("127.0.0.1", int(port)))
+        except OSError as error:
+            print(errno.errorcode[error.errno])
+        else:
+            print("bound")
+"""
+
+
+def ports_of(server: InProcessServer) -> list[int]:
+    return [int(address.rpartition(":")[2]) for address in (server.kafka, server.http)]
+
+
+def bound_here() -> set[int]:
+    """Ports of 127.0.0.1 that sockets of this process have bound."""
+    found = set()
+    for link in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):  # the listing's own descriptor
+            if link.is_socket():
+                with socket.socket(fileno=os.dup(int(link.name))) as one:
+                    if one.family is socket.AF_INET:
+                        found.add(one.getsockname()[1])
+    return found
+
+
+@pytest.mark.parametrize("fixed", [False, True], ids=["chosen", "fixed"])
+def test_other_processes_cannot_take_the_ports_of_a_stopped_server(fixed: bool) -> None:
+    given: dict[str, Any] = {"listeners": f"PLAINTEXT://127.0.0.1:{free_ports(1)[0]}"} if fixed else {}
+    with InProcessServer(**given) as server:
+        ports = ports_of(server)
+        server.stop()
+        # A client would leave connections in TIME_WAIT, which also keep others from binding the port.
+        held = ports[1:] if fixed else ports
+        command = [sys.executable, "-c", BIND, *map(str, held)]
+        tried = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        assert tried.stdout.split() == ["EADDRINUSE"] * len(held)
+        for port in ports:
+            with socket.socket() as client:
+                assert client.connect_ex(("127.0.0.1", port)) == errno.ECONNREFUSED
+        server.start()
+        assert ports_of(server) == ports
+        assert b'"ok"' in health(server)
+    assert not bound_here() & set(ports)
+
+
+def test_a_server_that_did_not_start_holds_no_port(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    before = bound_here()
+    with pytest.raises(StartError, match="cannot keep data"):
+        InProcessServer(tmp_path / "file").start()
+    assert bound_here() <= before
 
 
 def test_a_given_directory_is_kept_and_a_temporary_one_goes(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ with InProcessServer(num_partitions=3) as s:
 """
 
 import asyncio
+import contextlib
 import logging
 import subprocess
 import tempfile
@@ -22,7 +23,7 @@ from headrace.server import config
 from headrace.server.app import Ready, serve
 from headrace.server.process import Stop, loop_factory
 from headrace.testing.clock import MovableClock
-from headrace.testing.process import TESTING, ServerFailed, texts_of
+from headrace.testing.process import TESTING, ServerFailed, hold_port, texts_of
 
 _STOP_S = 60
 _ANY_PORT = "127.0.0.1:0"
@@ -65,6 +66,8 @@ class InProcessServer:
         self._http_scheme = "https://" if https else ""
         self._load(_ANY_PORT, self._http_scheme + _ANY_PORT)
         self._ready: Ready | None = None
+        self._ports: list[int] = []
+        self._held = contextlib.ExitStack()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = Stop()
@@ -114,7 +117,7 @@ class InProcessServer:
         return self._ready
 
     def start(self) -> None:
-        """Start, and wait until every API answers. Later starts use the same ports.
+        """Start, and wait until every API answers. Later starts use the same ports, reserved until `close`.
 
         Raises:
             ServerFailed: it is already running.
@@ -123,6 +126,8 @@ class InProcessServer:
         if self.running:
             raise ServerFailed("the server is running already")
         log_to_logging()
+        if self._ready is None:
+            self._ports = [hold_port(self, self._held) for _ in range(2)]
         if self._data is None:
             # pytest's tmp_path is too long for the Valkey's socket.
             self._temporary = tempfile.TemporaryDirectory(prefix="headrace-")
@@ -170,6 +175,7 @@ class InProcessServer:
         try:
             self.stop()
         finally:
+            self._held.close()
             if self._temporary is not None:
                 self._temporary.cleanup()
                 self._temporary = self._data = None
@@ -190,14 +196,12 @@ class InProcessServer:
         return config.load(flags, self._sets, environ={})
 
     def _run(self, started: "Future[Ready]") -> None:
-        kafka, http = _ANY_PORT, self._http_scheme + _ANY_PORT
-        if self._ready is not None:
-            kafka, http = self._ready.kafka, self._ready.http.removeprefix("http://")
+        kafka, http = (f"127.0.0.1:{port}" for port in self._ports)
 
         async def run() -> int:
             self._loop = asyncio.get_running_loop()
             self.clock.bind(self._loop)
-            options, broker, oci = self._load(kafka, http)
+            options, broker, oci = self._load(kafka, self._http_scheme + http)
             return await serve(options, broker, oci, started.set_result, clock=self.clock, guest=self._stop)
 
         try:

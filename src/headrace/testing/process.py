@@ -187,7 +187,7 @@ class Server:
         if self._process is not None:  # it has exited
             self._forget()
         if not self._ports and not any(each.startswith("--brokers") for each in self.arguments):
-            self._ports = [self._hold_port() for _ in range(2)]
+            self._ports = [hold_port(self, self._held) for _ in range(2)]
         self.data.parent.mkdir(parents=True, exist_ok=True)
         with self.log_file.open("ab") as log:
             self._process = launch(self.command(), log, self._environment)
@@ -274,18 +274,6 @@ class Server:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _hold_port(self) -> int:
-        """Reserve a port until `close`, even while the server is down.
-
-        With SO_REUSEADDR on Linux, two sockets can bind a port as long as only the server's listens.
-        """
-        with socket.socket() as bound:
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            bound.bind(("127.0.0.1", 0))
-            port: int = bound.getsockname()[1]
-            self._held.callback(weakref.finalize(self, os.close, bound.detach()))
-        return port
-
     @property
     def _owns_storage(self) -> bool:
         return "--redis" not in self.arguments and "HEADRACE_REDIS" not in self._environment
@@ -316,6 +304,19 @@ class Server:
 
     def _explain(self, what: str) -> str:
         return f"the server {what}; the end of its log:\n{self.log()[-_LOG_TAIL:]}"
+
+
+def hold_port(holder: object, held: contextlib.ExitStack) -> int:
+    """Reserve a port of 127.0.0.1 until `held` is closed or `holder` is garbage, even while the server is down.
+
+    With SO_REUSEADDR on Linux, two sockets can bind a port as long as only the server's listens.
+    """
+    with socket.socket() as bound:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(("127.0.0.1", 0))
+        port: int = bound.getsockname()[1]
+        held.callback(weakref.finalize(holder, os.close, bound.detach()))
+    return port
 
 
 def _password(data: Path) -> str | None:
