@@ -209,7 +209,7 @@ class Member:
 
     def adopted(self, owned: Assignment) -> None:
         """Remove partitions that it names as owned."""
-        named: dict[UUID | None, tuple[int, ...]] = {topic_id: partitions for topic_id, partitions in owned}
+        named: dict[UUID | None, tuple[int, ...]] = dict(owned)
         for topic in [topic for topic in self.adopting if topic.id in named]:
             self.adopting[topic].difference_update(named[topic.id])
             if not self.adopting[topic]:
