@@ -61,7 +61,7 @@ def test_two_members_share_a_topic(wire: Wire, other: Wire, topic: str) -> None:
     first = joined(wire, topic, "A", topic)
     assert (first.member_id, assigned(first)) == ("A", {topic_id: [0, 1, 2, 3]})
     assert 300 <= first.heartbeat_interval_ms <= 5_000
-    again = beat(wire, topic, "A", first.member_epoch)
+    again = beat(wire, topic, "A", first.member_epoch, topic_partitions=owned(topic_id, 0, 1, 2, 3))
     assert (again.error_code, again.member_epoch, again.assignment) == (0, first.member_epoch, None)
     second = joined(other, topic, "B", topic)
     assert (assigned(second), second.heartbeat_interval_ms) == ({}, 100), "nothing is free yet"
