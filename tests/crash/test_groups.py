@@ -47,6 +47,9 @@ class Member:
                 "session.timeout.ms": session_ms,
                 "reconnect.backoff.ms": 20,
                 "reconnect.backoff.max.ms": 200,
+                # librdkafka 2.16 may lose the metadata that it waits for before it joins, if the server goes as it
+                # starts. It asks again at this interval only: five minutes by default.
+                "topic.metadata.refresh.interval.ms": 5_000,
                 "log_level": 2,
                 "on_commit": self._on_commit,
             }
