@@ -235,6 +235,10 @@ class Holdings(Generic[Who]):
             if table.targets
         }
 
+    def existing(self, parts: Mapping[Topic, set[int]]) -> dict[Topic, set[int]]:
+        """Return the partitions of existing topics."""
+        return {topic: each for topic, each in parts.items() if self._current.get(topic.name) == topic}
+
     def count(self, topic: Topic) -> int:
         """Return the number of partitions of an existing topic."""
         return self._tables[topic].count

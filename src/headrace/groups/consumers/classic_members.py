@@ -7,7 +7,6 @@ has assigned. A heartbeat returns REBALANCE_IN_PROGRESS when the member must joi
 from collections.abc import Callable
 
 from headrace.groups import timers
-from headrace.groups.assignment.holdings import Topic
 from headrace.groups.configs import Rules
 from headrace.groups.consumer_subscription import CONSUMER_PROTOCOL, assignment, owned_partitions, topics_of
 from headrace.groups.consumers.events import Resolve
@@ -147,17 +146,13 @@ def sync(group: Membership, request: Sync, turn: Turn) -> None:
         _watch(member, turn)
         if member.state is not MemberState.UNREVOKED:
             turn.cancel_timer(timers.revocation(member.member_id))
-        parts = {topic.name: sorted(each) for topic, each in sorted(_existing(group, member).items())}
+        # Assignments name topics: a former one cannot be named.
+        existing = group.holdings.existing(member.assigned(group.holdings))
+        parts = {topic.name: sorted(each) for topic, each in sorted(existing.items())}
         turn.reply(
             request.token,
             SyncResult(protocol_type=CONSUMER_PROTOCOL, protocol=protocol, assignment=assignment(parts)),
         )
-
-
-def _existing(group: Membership, member: Member) -> dict[Topic, set[int]]:
-    """Assignments have names only: partitions of a former topic cannot be named."""
-    current = group.holdings.current
-    return {topic: each for topic, each in member.assigned(group.holdings).items() if current(topic.name) == topic}
 
 
 def heartbeat_error(group: Membership, request: Heartbeat) -> GroupError | None:

@@ -6,10 +6,9 @@ member gives up a partition only after it has named it as owned.
 """
 
 from headrace.groups import timers
-from headrace.groups.assignment.holdings import Holdings, MemberKey
 from headrace.groups.configs import NewerGroupSettings, Rules
 from headrace.groups.consumers.events import STATIC_LEAVE_EPOCH, ConsumerHeartbeat, ConsumerHeartbeatResult, Resolve
-from headrace.groups.consumers.member import Member, MemberState, Parts, as_assignment, owns_any, owns_only
+from headrace.groups.consumers.member import Member, MemberState, as_assignment, owns_any, owns_only
 from headrace.groups.consumers.membership import Membership
 from headrace.groups.consumers.target import aim
 from headrace.groups.errors import GroupError
@@ -318,8 +317,8 @@ def reconcile(group: Membership, member: Member, owned: Assignment | None, turn:
     elif member.state is MemberState.STABLE and member.epoch == holdings.target_epoch:
         return False
     lost = holdings.to_give_up(who)
-    if member.may_adopt(_existing(holdings, lost), turn.ticks_ms):
-        # librdkafka sends a full request before it adopts an assignment. The request does not name the partitions.
+    if member.may_adopt(holdings.existing(lost), turn.ticks_ms):
+        # librdkafka sends a full request before it adopts an assignment.
         if member.state is MemberState.UNREVOKED:
             member.renew(member.epoch, MemberState.STABLE)
             turn.cancel_timer(timers.revocation(who))
@@ -342,10 +341,6 @@ def reconcile(group: Membership, member: Member, owned: Assignment | None, turn:
         member.renew(holdings.target_epoch, state)
         group.touch(member)
     return bool(lost or free)
-
-
-def _existing(holdings: Holdings[MemberKey], parts: Parts) -> Parts:
-    return {topic: each for topic, each in parts.items() if holdings.current(topic.name) == topic}
 
 
 def _invalid(message: str) -> Refused:
